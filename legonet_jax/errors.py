@@ -1,0 +1,42 @@
+"""What can be wrong with a caller's input, one exception per thing to do about it.
+
+Every message is one line that says what is wrong and what to do. The command line
+prints it as it is and exits with 2. No function of this library changes anything
+before its input has been checked.
+"""
+
+
+class LegoError(ValueError):
+  """Base of all errors that a caller can mend."""
+
+
+class ConfigError(LegoError):
+  """A setting is out of range or contradicts another one."""
+
+
+class SampleError(LegoError):
+  """Encodings, labels or keys have a wrong shape, type or value."""
+
+
+class DuplicateIdError(LegoError):
+  """The same sample id occurs twice, or is known already."""
+
+
+class UnknownIdError(LegoError):
+  """A request names an id that no given sample has."""
+
+
+class ForgottenIdError(LegoError):
+  """A request names a sample that the model does not hold (any more)."""
+
+
+class EmptyRequestError(LegoError):
+  """A request names no sample at all."""
+
+
+class TooFewSamplesError(LegoError):
+  """Fewer samples than adapters would remain, so some keys would have no anchor."""
+
+
+class SamplesMismatchError(LegoError):
+  """The samples handed in are not the ones that the state was trained on."""

@@ -1,0 +1,65 @@
+"""Stable ids: every order and every random number comes from a sample's id.
+
+Nothing in this library may depend on a sample's position, because a deletion shifts
+all positions after it. Ids are non-negative int64 numbers given by the caller.
+"""
+
+import bisect
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+
+# One stream per use, so that ξ_j and the initial weights of one anchor are independent.
+KEY_STREAM = 1
+INIT_STREAM = 2
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+  """The finaliser of splitmix64, a bijection of 64-bit numbers."""
+  x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+  x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+  return x ^ (x >> np.uint64(31))
+
+
+def hash_ids(seed: int, ids: Ids) -> NDArray[np.uint64]:
+  """hash(seed, id) [N]. For one seed it is a bijection: two ids never tie."""
+  salt = _mix(np.asarray([seed + 0x9E3779B97F4A7C15], np.uint64))
+  return _mix(_mix(ids.astype(np.uint64)) ^ salt)
+
+
+def hash_order(seed: int, ids: Ids) -> NDArray[np.intp]:
+  """Positions [N] that put `ids` in hash order."""
+  return np.argsort(hash_ids(seed, ids))
+
+
+def find(seed: int, ordered: Ids, wanted: Ids) -> NDArray[np.intp]:
+  """Where `wanted` [m] would stand in `ordered` [N], which is in hash order.
+
+  A few ids are found by binary search that hashes only what it looks at, so that a
+  single request does not cost N.
+  """
+  hashes = hash_ids(seed, wanted)
+  if 64 * len(wanted) > len(ordered):
+    return np.searchsorted(hash_ids(seed, ordered), hashes)
+
+  def hash_at(i: int) -> int:
+    return int(hash_ids(seed, ordered[i : i + 1])[0])
+
+  places = range(len(ordered))
+  return np.asarray(
+    [bisect.bisect_left(places, int(h), key=hash_at) for h in hashes], np.intp
+  )
+
+
+def fold_in_id(seed: int, stream: int, words: jax.Array) -> jax.Array:
+  """A PRNG key from an id given as two 32-bit `words` [2] (see `to_words`)."""
+  key = jax.random.fold_in(jax.random.key(seed), stream)
+  return jax.random.fold_in(jax.random.fold_in(key, words[0]), words[1])
+
+
+def to_words(ids: Ids) -> NDArray[np.uint32]:
+  """Ids [m] as their high and low 32 bits [m, 2], which jax can hold without x64."""
+  return np.stack([ids >> 32, ids & 0xFFFFFFFF], axis=-1).astype(np.uint32)

@@ -1,0 +1,77 @@
+"""K_j = En(x*_j) + ξ_j (paper, eq. 3): where the adapters sit.
+
+Anchors x*_1 ... x*_n are the n samples with the smallest hash(seed, id): a uniform draw
+without replacement that is a function of the *set* of samples. Adapters stand in the
+hash order of their anchors, so that `top_k`, which prefers the lower index in a tie, is
+a function of the set as well. ξ_j comes from the anchor's id.
+
+Deleting an anchor under the policy `replace` therefore moves one other sample into the
+first n, and the keys are again those of a fresh fit. Under `given` nothing can move.
+Under `keep` the paper's hole stays open: the encoding of a deleted anchor lives on.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from legonet_jax import errors, features, ids as ids_lib
+from legonet_jax.config import LegoConfig
+from legonet_jax.ids import Ids
+from legonet_jax.samples import Samples, rows_of
+
+
+def choose_anchors(cfg: LegoConfig, ordered_ids: Ids) -> Ids:
+  """Ids of x*_1 ... x*_n [n]: the first n of `ordered_ids` [N], in hash order."""
+  n = cfg.num_adapters
+  if len(ordered_ids) < n:
+    raise errors.TooFewSamplesError(
+      f"{len(ordered_ids)} samples for {n} adapters, and each needs a sample of its own"
+      " as anchor; use fewer adapters, more samples, or key_policy 'given'"
+    )
+  return ordered_ids[:n].copy()
+
+
+def keys_from_anchors(cfg: LegoConfig, samples: Samples, anchors: Ids) -> NDArray[np.int8]:
+  """K [n, d] int8, in code units: an anchor's codes plus ξ_j, rounded."""
+  codes = samples.codes[rows_of(samples, anchors)]
+  return _check(cfg, np.asarray(_perturb(cfg, codes, ids_lib.to_words(anchors))))
+
+
+def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
+  """K [n, d] int8 from the caller's keys, which are points of the encoding space."""
+  points = np.asarray(keys)
+  if points.shape != (cfg.num_adapters, dim):
+    raise errors.SampleError(
+      f"keys have shape {points.shape}; {cfg.num_adapters} adapters on encodings of"
+      f" width {dim} need ({cfg.num_adapters}, {dim})"
+    )
+  return _check(cfg, features.encode_array(cfg, points))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _perturb(cfg: LegoConfig, codes: jax.Array, words: jax.Array) -> jax.Array:
+  dim = codes.shape[-1]
+  unit, m = features.unit(cfg, dim), features.levels(cfg, dim)
+
+  def one(code: jax.Array, word: jax.Array) -> jax.Array:
+    key = ids_lib.fold_in_id(cfg.seed, ids_lib.KEY_STREAM, word)
+    xi = cfg.key_noise / unit * jax.random.normal(key, (dim,))
+    return jnp.clip(jnp.round(code.astype(jnp.float32) + xi), -m, m).astype(jnp.int8)
+
+  return jax.vmap(one)(codes, words)
+
+
+def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
+  """Raises if a score with these keys might not be exact (see `features`)."""
+  dim = keys.shape[1]
+  m = features.levels(cfg, dim)
+  norm = np.sqrt((keys.astype(np.int64) ** 2).sum(axis=1).max())
+  samples_norm = np.sqrt(min(features.EXACT_SCORE / 1.5, m * m * dim))
+  if norm * samples_norm + norm**2 / 2 >= features.EXACT_SCORE:
+    raise errors.ConfigError(
+      f"keys with key_noise {cfg.key_noise} are too long for exact routing; lower it"
+    )
+  return keys

@@ -1,0 +1,84 @@
+"""p = 1/k Σ M_z'(e, θ_z') (paper, eq. 2): the mean of the k activated adapters.
+
+Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from legonet_jax import adapters, features, routing
+from legonet_jax.config import LegoConfig
+
+_BLOCK = 128
+
+
+class Model(NamedTuple):
+  """What a prediction needs.
+
+  Attributes:
+    keys: K [n, d] int8, in code units.
+    weights: W [n, C, d] float32.
+    live: [n] bool; False for an adapter without members, which takes no part.
+  """
+
+  keys: jax.Array
+  weights: jax.Array
+  live: jax.Array
+
+
+def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
+  """The k nearest live adapters [B, k] of codes [B, d]."""
+  s = routing.scores(codes, model.keys)
+  s = jnp.where(jnp.broadcast_to(model.live, s.shape), s, -jnp.inf)
+  return jax.lax.top_k(s, cfg.top_k)[1]
+
+
+def adapter_logits(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """z [B, k, C] of the adapters that encodings e [B, d] activate, and which count.
+
+  Returns:
+    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live ones, else 0.
+  """
+  codes = features.encode_features(cfg, encodings)
+  active = activate(cfg, model, codes)
+  x = adapters.dequantize(cfg, codes)
+  if active.size <= model.weights.shape[0]:
+    z = jnp.einsum("bd,bkcd->bkc", x, model.weights[active])
+  else:  # the products with all adapters cost less than gathering that many weights
+    z = jnp.einsum("bd,ncd->bnc", x, model.weights)
+    z = jnp.take_along_axis(z, active[:, :, None], axis=1)
+  share = model.live[active].astype(jnp.float32)
+  return z, share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)
+
+
+def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """Class probabilities p [B, C] of encodings e [B, d], or [C] of one encoding [d].
+
+  Args:
+    cfg: the settings of the fit; hashable, so close over it or mark it static.
+    model: `state.model`.
+    encodings: what the encoder gave, not mapped.
+
+  Returns:
+    Probabilities float32.
+  """
+  if encodings.ndim == 1:
+    return predict(cfg, model, encodings[None])[0]
+
+  def block(e: jax.Array) -> jax.Array:
+    z, share = adapter_logits(cfg, model, e)
+    if cfg.aggregate == "probs":
+      return jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
+    return jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
+
+  if len(encodings) <= _BLOCK:
+    return block(encodings)
+  # Blocks keep the [B, n, C] logits small whatever B is.
+  full = len(encodings) // _BLOCK * _BLOCK
+  blocks = encodings[:full].reshape(-1, _BLOCK, encodings.shape[1])
+  p = jax.lax.map(block, blocks).reshape(full, cfg.num_classes)
+  if full == len(encodings):
+    return p
+  return jnp.concatenate([p, block(encodings[full:])])

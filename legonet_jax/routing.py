@@ -1,0 +1,46 @@
+"""δ(x, a_j) = ||e - K_j|| (paper, eq. 1): which k adapters a sample activates.
+
+||e - K_j||² = ||e||² - 2 (e·K_j - ||K_j||²/2), so the k nearest keys are the k highest
+scores e·K_j - ||K_j||²/2. On integer codes float32 holds each score exactly (see
+`features`): the result depends neither on the batch, nor on the device, nor on how XLA
+orders its sums. In a tie the lower index wins, and adapters stand in hash order.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax.config import LegoConfig
+
+_BLOCK = 1024
+
+
+def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:
+  """Exact scores [..., n] of codes [..., d] against keys [n, d]; highest is nearest."""
+  k = keys.astype(jnp.float32)
+  # Full precision keeps the products exact where the default would round to bfloat16.
+  dots = jnp.matmul(codes.astype(jnp.float32), k.T, precision=jax.lax.Precision.HIGHEST)
+  half = 0.5 * jnp.sum(jnp.square(k), axis=-1)
+  return dots - jnp.broadcast_to(half, dots.shape)
+
+
+def route(codes: jax.Array, keys: jax.Array, k: int) -> jax.Array:
+  """The k nearest adapters [..., k] int32 of codes [..., d], nearest first."""
+  return jax.lax.top_k(scores(codes, keys), k)[1]
+
+
+_route_block = jax.jit(route, static_argnums=2)
+
+
+def route_array(
+  cfg: LegoConfig, codes: NDArray[np.int8], keys: NDArray[np.int8]
+) -> NDArray[np.int32]:
+  """Routes [N, k] of a host array; memory is that of one block, whatever N is."""
+  routes = np.empty((len(codes), cfg.top_k), np.int32)
+  for start in range(0, len(codes), _BLOCK):
+    part = codes[start : start + _BLOCK]
+    block = np.zeros((_BLOCK, codes.shape[1]), np.int8)
+    block[: len(part)] = part
+    routes[start : start + _BLOCK] = _route_block(block, keys, cfg.top_k)[: len(part)]
+  return routes

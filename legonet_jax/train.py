@@ -1,0 +1,174 @@
+"""θ_j = argmin Σ_{D_aj} L (paper, eq. 4): training adapters in lanes of a fixed width.
+
+One executable trains every adapter there is, in `fit`, `unlearn` and `learn` alike. It
+runs `lanes` adapters side by side under `vmap` on a *tile*: up to `tile_batches` batches
+of each lane's members, gathered by the host from the int8 table. No shape in it depends
+on N, on n, on |D_aj| or on the size of a request; how far it runs is a number it is
+given. So no request compiles anything, and no adapter's bits depend on its neighbours:
+
+- the width is always the same; a last, smaller group is padded with empty lanes;
+- a step on a batch without samples changes neither weights nor optimiser state;
+- an adapter's batches come from its own members in hash order, its first weights from
+  its own id, and its number of steps from its own |D_aj|.
+"""
+
+from collections.abc import Callable
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+import optax
+
+from legonet_jax import adapters as adapters_lib, ids as ids_lib
+from legonet_jax.config import LegoConfig, Sgd, make_optimizer
+from legonet_jax.membership import Members
+from legonet_jax.samples import Samples
+
+Progress = Callable[[int, int], None]
+
+
+class Lanes(NamedTuple):
+  """Adapters in training: W [lanes, C, d] and their optimiser states [lanes, ...]."""
+
+  weights: jax.Array
+  opt_state: Any
+
+
+class Tile(NamedTuple):
+  """The next batches of every lane.
+
+  Attributes:
+    codes: [tile_batches, lanes, batch_size, d] int8.
+    labels: [tile_batches, lanes, batch_size] int32, -1 where there is no sample.
+    batches: scalar, how many batches of the tile to run.
+    epochs: scalar, how many times to run them.
+  """
+
+  codes: NDArray[np.int8]
+  labels: NDArray[np.int32]
+  batches: np.int32
+  epochs: np.int32
+
+
+def step(cfg: LegoConfig, lane: Lanes, codes: jax.Array, labels: jax.Array) -> Lanes:
+  """One mini-batch of one adapter: codes [B, d], labels [B]. Empty: a true no-op."""
+  x = adapters_lib.dequantize(cfg, codes)
+  grads = jax.grad(adapters_lib.loss)(lane.weights, x, labels)
+  updates, opt_state = make_optimizer(cfg.solver).update(
+    grads, lane.opt_state, lane.weights
+  )
+  new = Lanes(optax.apply_updates(lane.weights, updates), opt_state)
+  active = jnp.any(labels >= 0)
+  return jax.tree.map(lambda a, b: jnp.where(active, a, b), new, lane)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def start_lanes(cfg: LegoConfig, dim: int, words: jax.Array) -> Lanes:
+  """Fresh lanes for the adapters with ids `words` [lanes, 2]."""
+
+  def one(word: jax.Array) -> Lanes:
+    weights = adapters_lib.init_weights(cfg, dim, word)
+    return Lanes(weights, make_optimizer(cfg.solver).init(weights))
+
+  return jax.vmap(one)(words)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
+  """Trains all lanes on a tile, `epochs` times over its first `batches` batches."""
+
+  def body(t: jax.Array, lanes: Lanes) -> Lanes:
+    codes, labels = jax.tree.map(
+      lambda a: jax.lax.dynamic_index_in_dim(a, t % tile.batches, keepdims=False),
+      (tile.codes, tile.labels),
+    )
+    return jax.vmap(functools.partial(step, cfg))(lanes, codes, labels)
+
+  return jax.lax.fori_loop(0, tile.batches * tile.epochs, body, lanes)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _place(weights: jax.Array, at: jax.Array, trained: jax.Array) -> jax.Array:
+  """Writes lanes into the adapters' array; places beyond its end are empty lanes."""
+  return weights.at[at].set(trained, mode="drop")
+
+
+def train_adapters(
+  cfg: LegoConfig,
+  samples: Samples,
+  rows: NDArray[np.intp],
+  members: Members,
+  adapter_ids: ids_lib.Ids,
+  weights: jax.Array,
+  progress: Progress | None = None,
+) -> jax.Array:
+  """Trains the adapters in `members` from scratch and leaves the others alone.
+
+  Args:
+    cfg: the settings.
+    samples: the table that has the samples.
+    rows: [total] rows of the table, in the order of `members.positions`.
+    members: whose members, with at least one each.
+    adapter_ids: [m] stable ids that the initial weights come from.
+    weights: W [n, C, d] of all adapters; consumed.
+    progress: called with (samples passed, samples in all), both times epochs.
+
+  Returns:
+    W [n, C, d].
+  """
+  width = cfg.solver.lanes
+  sizes = members.sizes
+  # Similar sizes side by side: a group runs as long as its largest adapter.
+  by_size = np.argsort(-sizes, kind="stable")
+  total = cfg.solver.epochs * int(sizes.sum())
+  done = 0
+  for first in range(0, len(by_size), width):
+    group = by_size[first : first + width]
+    spans = [rows[members.offsets[i] : members.offsets[i + 1]] for i in group]
+    lane_ids = np.zeros(width, np.int64)
+    lane_ids[: len(group)] = adapter_ids[group]
+    lanes = start_lanes(cfg, samples.codes.shape[1], ids_lib.to_words(lane_ids))
+    for tile in _tiles(cfg.solver, samples, spans):
+      lanes = run_tile(cfg, lanes, tile)
+    at = np.full(width, weights.shape[0], np.int32)
+    at[: len(group)] = members.adapters[group]
+    weights = _place(weights, at, lanes.weights)
+    if progress is not None:
+      jax.block_until_ready(weights)
+      done += cfg.solver.epochs * int(sizes[group].sum())
+      progress(done, total)
+  return weights
+
+
+def _tiles(solver: Sgd, samples: Samples, spans: list[NDArray[np.intp]]) -> Any:
+  """The tiles that train the lanes on their `spans` of rows, epoch after epoch."""
+  capacity = solver.tile_batches * solver.batch_size
+  longest = max(len(span) for span in spans)
+  if longest <= capacity:
+    yield _tile(solver, samples, spans, solver.epochs)
+    return
+  for _ in range(solver.epochs):
+    for start in range(0, longest, capacity):
+      parts = [span[start : start + capacity] for span in spans]
+      yield _tile(solver, samples, parts, 1)
+
+
+def _tile(
+  solver: Sgd, samples: Samples, parts: list[NDArray[np.intp]], epochs: int
+) -> Tile:
+  """A tile of rows `parts`, one part per lane, none longer than a tile."""
+  size = solver.batch_size
+  shape = (solver.tile_batches, solver.lanes, size)
+  batches = -(-max(len(part) for part in parts) // size)
+  codes = np.empty((*shape, samples.codes.shape[1]), np.int8)
+  labels = np.full(shape, -1, np.int32)
+  codes[:batches] = 0
+  for lane, part in enumerate(parts):
+    for b in range(-(-len(part) // size)):
+      batch = part[b * size : (b + 1) * size]
+      codes[b, lane, : len(batch)] = samples.codes[batch]
+      labels[b, lane, : len(batch)] = samples.labels[batch]
+  return Tile(codes, labels, np.int32(batches), np.int32(epochs))

@@ -1,0 +1,170 @@
+"""fit, unlearn and learn: requests, checked before anything happens.
+
+The state after any sequence of them, in any order and batching, is bit for bit the
+state of a fresh fit on the samples that remain (see `rebuild`).
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from legonet_jax import errors, ids as ids_lib, samples as samples_lib, train
+from legonet_jax.config import LegoConfig
+from legonet_jax.ids import Ids
+from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
+from legonet_jax.samples import Samples
+
+_NONE = np.zeros(0, np.int64)
+
+
+def fit(
+  cfg: LegoConfig,
+  samples: Samples,
+  keys: ArrayLike | None = None,
+  progress: train.Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Trains n adapters on all of `samples`.
+
+  Args:
+    cfg: the settings.
+    samples: the table, from `make_samples` with the same settings.
+    keys: K [n, d] in encoding space, always and only under the policy `given`.
+    progress: called with (samples passed, samples in all).
+
+  Returns:
+    The state and what was done.
+
+  Raises:
+    ConfigError: if keys are given under another policy, or missing.
+    TooFewSamplesError: if there are fewer samples than adapters to anchor.
+  """
+  if (keys is not None) != (cfg.key_policy == "given"):
+    raise errors.ConfigError(
+      f"key_policy {cfg.key_policy!r} {'needs' if keys is None else 'takes no'} keys;"
+      " keys go with 'given' and with nothing else"
+    )
+  if not len(samples.ids):
+    raise errors.TooFewSamplesError("there is no sample to fit on; give at least one")
+  start = untrained(cfg, samples.codes.shape[1], keys)
+  return rebuild(cfg, samples, start, _NONE, samples.ids, progress)
+
+
+def unlearn(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  ids: ArrayLike,
+  progress: train.Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Forgets `ids`: the state of a fresh fit on the samples that remain.
+
+  Args:
+    cfg: the settings of the fit.
+    state: the state so far; not changed.
+    samples: a table with at least the retained samples; those to forget may be gone
+      from it already.
+    ids: which samples to forget: at least one, each once.
+    progress: called with (samples passed, samples in all).
+
+  Returns:
+    The new state and what was done.
+
+  Raises:
+    EmptyRequestError, DuplicateIdError: the request has no id, or one twice.
+    ForgottenIdError, UnknownIdError: the model does not hold that sample.
+    TooFewSamplesError: fewer samples than adapters would remain to be anchors.
+  """
+  _check_fits(cfg, state, samples)
+  wanted = _request(ids)
+  held, positions = _locate(cfg, state, wanted)
+  if not held.all():
+    missing = wanted[~held][0]
+    if missing in samples.ids:
+      raise errors.ForgottenIdError(
+        f"sample {missing} is not in the model: forgotten already or never learned;"
+        " leave it out of the request"
+      )
+    raise errors.UnknownIdError(f"no sample has id {missing}; check the request's ids")
+  if len(wanted) == len(state.ids):
+    raise errors.TooFewSamplesError(
+      "the request would forget every sample; delete the model instead"
+    )
+  return rebuild(cfg, samples, state, positions, _NONE, progress)
+
+
+def learn(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  ids: ArrayLike,
+  progress: train.Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Learns `ids`: the state of a fresh fit on the old samples and the new ones.
+
+  Args:
+    cfg: the settings of the fit.
+    state: the state so far; not changed.
+    samples: a table with the retained samples and the new ones (see `append`).
+    ids: which samples of the table to learn: at least one, each once.
+    progress: called with (samples passed, samples in all).
+
+  Returns:
+    The new state and what was done.
+
+  Raises:
+    EmptyRequestError, DuplicateIdError: the request has no id, or one twice, or one
+      that the model holds already.
+    UnknownIdError: the table has no such sample.
+  """
+  _check_fits(cfg, state, samples)
+  wanted = _request(ids)
+  samples_lib.rows_of(samples, wanted)
+  held, _ = _locate(cfg, state, wanted)
+  if held.any():
+    raise errors.DuplicateIdError(
+      f"sample {wanted[held][0]} is in the model already; leave it out of the request"
+    )
+  return rebuild(cfg, samples, state, _NONE, wanted, progress)
+
+
+def _request(ids: ArrayLike) -> Ids:
+  """The ids [m] of a request, distinct and at least one."""
+  wanted = np.atleast_1d(np.asarray(ids))
+  if not wanted.size:
+    raise errors.EmptyRequestError("the request names no sample; give at least one id")
+  if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+    raise errors.SampleError(
+      f"ids have shape {wanted.shape} and type {wanted.dtype}; give a list of integers"
+    )
+  unique, counts = np.unique(wanted, return_counts=True)
+  if len(unique) < len(wanted):
+    raise errors.DuplicateIdError(
+      f"the request names id {unique[counts > 1][0]} twice; name each sample once"
+    )
+  return wanted.astype(np.int64)
+
+
+def _locate(
+  cfg: LegoConfig, state: LegoState, wanted: Ids
+) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+  """Whether the state holds each of `wanted` [m], and at which position."""
+  positions = ids_lib.find(cfg.seed, state.ids, wanted)
+  near = state.ids[np.minimum(positions, len(state.ids) - 1)]
+  return near == wanted, positions
+
+
+def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
+  """Raises if settings, state and samples cannot belong together."""
+  n, classes, dim = state.model.weights.shape
+  if (n, classes, state.routes.shape[1]) != (
+    cfg.num_adapters, cfg.num_classes, cfg.top_k
+  ):
+    raise errors.ConfigError(
+      f"the state has n={n}, k={state.routes.shape[1]}, C={classes}, the settings"
+      f" n={cfg.num_adapters}, k={cfg.top_k}, C={cfg.num_classes};"
+      " use the settings of the fit"
+    )
+  if samples.codes.shape[1] != dim:
+    raise errors.SampleError(
+      f"the samples have width {samples.codes.shape[1]}, the state {dim};"
+      " use encodings of the same encoder"
+    )
