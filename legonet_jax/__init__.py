@@ -10,7 +10,20 @@ from legonet_jax.unlearn import fit, learn, unlearn
 __version__ = "0.1.0"
 
 __all__ = [
-  "Info", "LegoConfig", "LegoState", "Model", "Samples", "Sgd",
-  "append", "digest", "drop", "environment", "fit", "learn", "make_samples",
-  "predict", "select", "unlearn",
+  "Info",
+  "LegoConfig",
+  "LegoState",
+  "Model",
+  "Samples",
+  "Sgd",
+  "append",
+  "digest",
+  "drop",
+  "environment",
+  "fit",
+  "learn",
+  "make_samples",
+  "predict",
+  "select",
+  "unlearn",
 ]

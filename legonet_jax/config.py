@@ -41,9 +41,9 @@ class Sgd:
   epochs: int = 20
   batch_size: int = 64
   optimizer: str | OptimizerFactory = "sgd"
-  options: tuple[tuple[str, Any], ...] = (("learning_rate", 0.5),)
+  options: tuple[tuple[str, Any], ...] = (("learning_rate", 5.0), ("momentum", 0.9))
   init_scale: float = 0.01
-  lanes: int = 4
+  lanes: int = 2
   tile_batches: int = 16
 
 
@@ -66,6 +66,8 @@ class LegoConfig:
       `legonet_jax.features`.
     feature_range: largest absolute value that the map's 8 bits can hold; needed for
       the map `none`, and to be chosen without looking at the training data.
+    encoder: what made the encodings, best the sha256 of its frozen weights. Recorded in
+      every digest: a model on other weights is another model.
     aggregate: p is the mean of the activated adapters' `probs` or of their `logits`.
     solver: how one adapter is trained.
   """
@@ -76,8 +78,9 @@ class LegoConfig:
   seed: int = 0
   key_policy: KeyPolicy = "replace"
   key_noise: float = 0.01
-  feature_map: FeatureMap = "sqrt"
+  feature_map: FeatureMap = "l2"
   feature_range: float | None = None
+  encoder: str = ""
   aggregate: Aggregate = "probs"
   solver: Sgd = Sgd()
 
@@ -133,7 +136,9 @@ def _check(cfg: LegoConfig) -> None:
   )
   need(0 <= cfg.seed < 2**32, f"seed is {cfg.seed}; it must be between 0 and 2**32 - 1")
   policies = ("replace", "given", "keep")
-  need(cfg.key_policy in policies, f"key_policy is {cfg.key_policy!r}, not of {policies}")
+  need(
+    cfg.key_policy in policies, f"key_policy is {cfg.key_policy!r}, not of {policies}"
+  )
   maps = ("sqrt", "l2", "none")
   need(cfg.feature_map in maps, f"feature_map is {cfg.feature_map!r}, not of {maps}")
   ways = ("probs", "logits")

@@ -10,6 +10,7 @@ import json
 import platform
 
 import jax
+import jaxlib
 import numpy as np
 
 from legonet_jax.config import LegoConfig, describe
@@ -43,7 +44,7 @@ def environment() -> dict[str, str]:
   device = jax.devices()[0]
   return {
     "jax": jax.__version__,
-    "jaxlib": jax.lib.__version__,
+    "jaxlib": jaxlib.__version__,
     "platform": device.platform,
     "device": device.device_kind,
     "machine": platform.machine(),

@@ -5,8 +5,8 @@ map remembers nothing. Then it is rounded to at most 8 bits. Integers are what m
 routing exact: sums of their products are the same in any order, on any device, in any
 batch, so the k nearest keys of a sample are a fact and not a rounding accident.
 
-    sqrt   x = sign(u) sqrt(|u|),  u = e / ||e||     (default: flattens hubs, see README)
-    l2     x = u
+    l2     x = u,  u = e / ||e||                     (the default, see README)
+    sqrt   x = sign(u) sqrt(|u|)
     none   x = e
 
     codes = round(m · clip(x / r, -1, 1))            m = `levels`, r = `feature_range`
@@ -89,14 +89,17 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
   """
   rows = np.asarray(encodings)
   if rows.ndim != 2:
-    raise errors.SampleError(f"encodings have shape {rows.shape}; give [samples, width]")
+    raise errors.SampleError(
+      f"encodings have shape {rows.shape}; give [samples, width]"
+    )
   codes = np.empty(rows.shape, np.int8)
   for start in range(0, len(rows), _BLOCK):
     part = rows[start : start + _BLOCK].astype(np.float32)
     if not np.isfinite(part).all():
       bad = start + int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])
       raise errors.SampleError(
-        f"encoding in row {bad} has a NaN or infinite value; drop or re-encode that sample"
+        f"encoding in row {bad} has a NaN or infinite value;"
+        " drop or re-encode that sample"
       )
     block = np.zeros((_BLOCK, rows.shape[1]), np.float32)
     block[: len(part)] = part

@@ -34,7 +34,9 @@ def choose_anchors(cfg: LegoConfig, ordered_ids: Ids) -> Ids:
   return ordered_ids[:n].copy()
 
 
-def keys_from_anchors(cfg: LegoConfig, samples: Samples, anchors: Ids) -> NDArray[np.int8]:
+def keys_from_anchors(
+  cfg: LegoConfig, samples: Samples, anchors: Ids
+) -> NDArray[np.int8]:
   """K [n, d] int8, in code units: an anchor's codes plus ξ_j, rounded."""
   codes = samples.codes[rows_of(samples, anchors)]
   return _check(cfg, np.asarray(_perturb(cfg, codes, ids_lib.to_words(anchors))))

@@ -35,7 +35,9 @@ def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
   return jax.lax.top_k(s, cfg.top_k)[1]
 
 
-def adapter_logits(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+def adapter_logits(
+  cfg: LegoConfig, model: Model, encodings: jax.Array
+) -> tuple[jax.Array, jax.Array]:
   """z [B, k, C] of the adapters that encodings e [B, d] activate, and which count.
 
   Returns:
@@ -78,7 +80,7 @@ def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
   # Blocks keep the [B, n, C] logits small whatever B is.
   full = len(encodings) // _BLOCK * _BLOCK
   blocks = encodings[:full].reshape(-1, _BLOCK, encodings.shape[1])
-  p = jax.lax.map(block, blocks).reshape(full, cfg.num_classes)
+  p: jax.Array = jax.lax.map(block, blocks).reshape(full, cfg.num_classes)
   if full == len(encodings):
     return p
   return jnp.concatenate([p, block(encodings[full:])])

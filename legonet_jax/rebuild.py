@@ -15,8 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from legonet_jax import errors, ids as ids_lib, keys as keys_lib
-from legonet_jax import membership, routing, train
+from legonet_jax import (
+  errors,
+  ids as ids_lib,
+  keys as keys_lib,
+  membership,
+  routing,
+  train,
+)
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
 from legonet_jax.predict import Model
@@ -134,7 +140,7 @@ def rebuild(
   )
 
   model = Model(jnp.asarray(keys), weights, jnp.asarray(sizes > 0))
-  jax.block_until_ready(model)
+  weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),
     samples_retrained=int(members.sizes.sum()),

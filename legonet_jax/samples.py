@@ -5,8 +5,9 @@ are sorted by id, checked once, and read-only. `select`, `append` and `drop` ret
 tables; dropping a row after `unlearn` is what removes it from memory for good.
 """
 
+from collections.abc import Iterable
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,18 +62,22 @@ def make_samples(
     )
   keys = np.arange(len(codes)) if ids is None else _integers("ids", ids, len(codes))
   if len(keys) and keys.min() < 0:
-    raise errors.SampleError(f"id {keys.min()} is negative; ids are integers of at least 0")
+    raise errors.SampleError(
+      f"id {keys.min()} is negative; ids are integers of at least 0"
+    )
   order = np.argsort(keys, kind="stable")
-  keys, codes, y = keys[order], codes[order], y[order].astype(np.int32)
+  keys, codes, y = keys[order], codes[order], y[order]
   twice = keys[1:][keys[1:] == keys[:-1]]
   if len(twice):
-    raise errors.DuplicateIdError(f"id {twice[0]} occurs twice; each sample needs its own")
+    raise errors.DuplicateIdError(
+      f"id {twice[0]} occurs twice; each sample needs its own"
+    )
   prints = [
     hashlib.blake2b(b"%d,%d:" % (i, c) + row.tobytes(), digest_size=16).digest()
     for i, c, row in zip(keys.tolist(), y.tolist(), codes, strict=True)
   ]
   table = np.frombuffer(b"".join(prints), np.uint8).reshape(-1, 16)
-  return _frozen(Samples(keys, codes, y, table))
+  return _frozen(keys, codes, y.astype(np.int32), table)
 
 
 def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
@@ -81,20 +86,22 @@ def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
   hit = rows < len(samples.ids)
   hit[hit] = samples.ids[rows[hit]] == ids[hit]
   if not hit.all():
-    raise errors.UnknownIdError(f"no sample has id {ids[~hit][0]}; check the request's ids")
+    raise errors.UnknownIdError(
+      f"no sample has id {ids[~hit][0]}; check the request's ids"
+    )
   return rows
 
 
 def select(samples: Samples, ids: ArrayLike) -> Samples:
   """The table with only `ids`."""
   rows = np.sort(rows_of(samples, np.asarray(ids, np.int64)))
-  return _frozen(Samples(*(column[rows] for column in samples)))
+  return _frozen(*(column[rows] for column in samples))
 
 
 def drop(samples: Samples, ids: ArrayLike) -> Samples:
   """The table without `ids`: the rows themselves are gone."""
   rows = rows_of(samples, np.asarray(ids, np.int64))
-  return _frozen(Samples(*(np.delete(column, rows, axis=0) for column in samples)))
+  return _frozen(*(np.delete(column, rows, axis=0) for column in samples))
 
 
 def append(samples: Samples, new: Samples) -> Samples:
@@ -110,8 +117,8 @@ def append(samples: Samples, new: Samples) -> Samples:
       f"id {known[0]} is in the table already; drop it first or use another id"
     )
   at = np.searchsorted(samples.ids, new.ids)
-  merged = zip(samples, new, strict=True)
-  return _frozen(Samples(*(np.insert(a, at, b, axis=0) for a, b in merged)))
+  pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(samples, new, strict=True)
+  return _frozen(*(np.insert(a, at, b, axis=0) for a, b in pairs))
 
 
 def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
@@ -125,7 +132,7 @@ def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
   return array.astype(np.int64)
 
 
-def _frozen(samples: Samples) -> Samples:
-  for column in samples:
+def _frozen(*columns: NDArray[Any]) -> Samples:
+  for column in columns:
     column.setflags(write=False)
-  return samples
+  return Samples(*columns)

@@ -1,10 +1,11 @@
 """θ_j = argmin Σ_{D_aj} L (paper, eq. 4): training adapters in lanes of a fixed width.
 
 One executable trains every adapter there is, in `fit`, `unlearn` and `learn` alike. It
-runs `lanes` adapters side by side under `vmap` on a *tile*: up to `tile_batches` batches
-of each lane's members, gathered by the host from the int8 table. No shape in it depends
-on N, on n, on |D_aj| or on the size of a request; how far it runs is a number it is
-given. So no request compiles anything, and no adapter's bits depend on its neighbours:
+runs `lanes` adapters side by side under `vmap` on a *tile*: up to `tile_batches`
+batches of each lane's members, gathered by the host from the int8 table. No shape in it
+depends on N, on n, on |D_aj| or on the size of a request; how far it runs is a number
+that it is given. So no request compiles anything, and no adapter's bits depend on its
+neighbours:
 
 - the width is always the same; a last, smaller group is padded with empty lanes;
 - a step on a batch without samples changes neither weights nor optimiser state;
@@ -12,7 +13,7 @@ given. So no request compiles anything, and no adapter's bits depend on its neig
   its own id, and its number of steps from its own |D_aj|.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import functools
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ def step(cfg: LegoConfig, lane: Lanes, codes: jax.Array, labels: jax.Array) -> L
   )
   new = Lanes(optax.apply_updates(lane.weights, updates), opt_state)
   active = jnp.any(labels >= 0)
-  return jax.tree.map(lambda a, b: jnp.where(active, a, b), new, lane)
+  kept: Lanes = jax.tree.map(lambda a, b: jnp.where(active, a, b), new, lane)
+  return kept
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -87,7 +89,8 @@ def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
     )
     return jax.vmap(functools.partial(step, cfg))(lanes, codes, labels)
 
-  return jax.lax.fori_loop(0, tile.batches * tile.epochs, body, lanes)
+  trained: Lanes = jax.lax.fori_loop(0, tile.batches * tile.epochs, body, lanes)
+  return trained
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -137,13 +140,15 @@ def train_adapters(
     at[: len(group)] = members.adapters[group]
     weights = _place(weights, at, lanes.weights)
     if progress is not None:
-      jax.block_until_ready(weights)
+      weights.block_until_ready()
       done += cfg.solver.epochs * int(sizes[group].sum())
       progress(done, total)
   return weights
 
 
-def _tiles(solver: Sgd, samples: Samples, spans: list[NDArray[np.intp]]) -> Any:
+def _tiles(
+  solver: Sgd, samples: Samples, spans: list[NDArray[np.intp]]
+) -> Iterator[Tile]:
   """The tiles that train the lanes on their `spans` of rows, epoch after epoch."""
   capacity = solver.tile_batches * solver.batch_size
   longest = max(len(span) for span in spans)

@@ -156,7 +156,9 @@ def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
   """Raises if settings, state and samples cannot belong together."""
   n, classes, dim = state.model.weights.shape
   if (n, classes, state.routes.shape[1]) != (
-    cfg.num_adapters, cfg.num_classes, cfg.top_k
+    cfg.num_adapters,
+    cfg.num_classes,
+    cfg.top_k,
   ):
     raise errors.ConfigError(
       f"the state has n={n}, k={state.routes.shape[1]}, C={classes}, the settings"

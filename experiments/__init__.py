@@ -1,0 +1,1 @@
+"""Evidence runs: each module is a command, `python -m experiments.NAME --help`."""

@@ -1,0 +1,195 @@
+"""`legonet quickstart`: fit, forget, and prove it, on the embedded data."""
+
+import argparse
+import json
+import pathlib
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+import legonet_jax as lego
+from legonet_jax import embedded, errors
+from legonet_jax.cli import console, figure
+
+
+def register(commands: Any) -> None:
+  """Adds the command to the parser."""
+  parser = commands.add_parser(
+    "quickstart",
+    help="fit on the embedded data, forget samples and a class, prove both",
+    description=(
+      "Fits a LegoNet on 6,000 real CIFAR-10 encodings that come with the package,"
+      " forgets random samples one request at a time, then a whole class, and proves"
+      " by digest that each result is bit for bit a fresh fit on what remains."
+      " Exit code 1 if a proof fails."
+    ),
+  )
+  parser.add_argument("--adapters", type=int, default=100, metavar="N", help="n (100)")
+  parser.add_argument("--top-k", type=int, default=10, metavar="K", help="k (10)")
+  parser.add_argument(
+    "--forget", type=int, default=100, metavar="M", help="random samples (100)"
+  )
+  parser.add_argument(
+    "--forget-class", type=int, default=5, metavar="C", help="class (5: dog)"
+  )
+  parser.add_argument("--seed", type=int, default=0, help="of keys and weights (0)")
+  parser.add_argument(
+    "--figure",
+    type=pathlib.Path,
+    default=pathlib.Path("legonet_quickstart.png"),
+    metavar="FILE",
+    help="where to save the figure (legonet_quickstart.png)",
+  )
+  parser.add_argument("--json", action="store_true", help="print one JSON object only")
+  parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+  """Runs the command."""
+  say = console.sayer(quiet=args.json)
+  train, test = embedded.load_embedded()
+  _check(args, train)
+  cfg = lego.LegoConfig(
+    num_classes=10, num_adapters=args.adapters, top_k=args.top_k, seed=args.seed
+  )
+  samples = lego.make_samples(cfg, train.encodings, train.labels, train.ids)
+  accuracy = _accuracy_on(cfg, train, test)
+  say(
+    f"{len(train.ids):,} training and {len(test.ids):,} test encodings of CIFAR-10;"
+    f" n = {args.adapters} adapters, k = {args.top_k}"
+  )
+
+  with console.bar("fit", quiet=args.json) as progress:
+    state, info = lego.fit(cfg, samples, progress=progress)
+  balance = info.balance
+  say(
+    f"fit         {info.seconds:6.2f} s, test accuracy {accuracy(state)['test']:.1%}"
+    f"\n            |D_aj| min {balance.smallest}, median {balance.median:.0f},"
+    f" max {balance.largest}, Gini {balance.gini:.2f}"
+  )
+
+  rng = np.random.default_rng(args.seed)
+  random_ids = rng.choice(train.ids, args.forget, replace=False)
+  one_class = np.setdiff1d(train.ids[train.labels == args.forget_class], random_ids)
+  name = embedded.CLASSES[args.forget_class]
+  tasks: list[tuple[str, list[Any], NDArray[np.int64]]] = [
+    (f"{args.forget} samples, one by one", [[i] for i in random_ids], random_ids),
+    (f"class {args.forget_class} ({name}), at once", [one_class], one_class),
+  ]
+  results = []
+  for title, requests, forgotten in tasks:
+    result, state = _forget(
+      cfg, samples, state, requests, accuracy, forgotten, args.json
+    )
+    results.append({"task": title, **result})
+    _tell(say, results[-1])
+
+  figure.quickstart(args.figure, results)
+  proved = all(r["digest"] == r["refit_digest"] for r in results)
+  say(f"figure      {args.figure}")
+  if args.json:
+    report = {
+      "fit_seconds": info.seconds,
+      "balance": balance._asdict(),
+      "tasks": results,
+      "proved": proved,
+      "environment": lego.environment(),
+    }
+    print(json.dumps(report))
+  return 0 if proved else 1
+
+
+def _check(args: argparse.Namespace, train: embedded.Split) -> None:
+  if not 1 <= args.forget <= len(train.ids) // 2:
+    raise errors.ConfigError(
+      f"--forget is {args.forget}; give 1 to {len(train.ids) // 2}"
+    )
+  if not 0 <= args.forget_class < 10:
+    raise errors.ConfigError(f"--forget-class is {args.forget_class}; give 0 to 9")
+
+
+def _accuracy_on(
+  cfg: lego.LegoConfig, train: embedded.Split, test: embedded.Split
+) -> Any:
+  """A function of a state (and forgotten ids): accuracy on retain, unlearn and test."""
+  predict = jax.jit(lego.predict, static_argnums=0)
+  both = jnp.asarray(np.concatenate([train.encodings, test.encodings]))
+  truth = np.concatenate([train.labels, test.labels])
+
+  def accuracy(
+    state: lego.LegoState, forgotten: NDArray[np.int64] | None = None
+  ) -> Any:
+    right = np.asarray(predict(cfg, state.model, both)).argmax(axis=1) == truth
+    right_train, right_test = right[: len(train.ids)], right[len(train.ids) :]
+    if forgotten is None:
+      return {"test": float(right_test.mean())}
+    retained = np.isin(train.ids, np.setdiff1d(state.ids, forgotten))
+    return {
+      "retain": float(right_train[retained].mean()),
+      "unlearn": float(right_train[np.isin(train.ids, forgotten)].mean()),
+      "test": float(right_test.mean()),
+    }
+
+  return accuracy
+
+
+def _forget(
+  cfg: lego.LegoConfig,
+  samples: lego.Samples,
+  state: lego.LegoState,
+  requests: list[Any],
+  accuracy: Any,
+  forgotten: NDArray[np.int64],
+  quiet: bool,
+) -> tuple[dict[str, Any], lego.LegoState]:
+  """Carries out `requests` one after the other and refits, to compare."""
+  before = accuracy(state, forgotten)
+  infos = []
+  start = time.perf_counter()
+  with console.bar("forget", quiet=quiet) as progress:
+    for done, ids in enumerate(requests, 1):
+      state, info = lego.unlearn(cfg, state, samples, ids)
+      infos.append(info)
+      progress(done, len(requests))
+  seconds = time.perf_counter() - start
+  with console.bar("refit", quiet=quiet) as progress:
+    refit, refit_info = lego.fit(
+      cfg, lego.select(samples, state.ids), progress=progress
+    )
+  result = {
+    "requests": len(requests),
+    "seconds_per_request": seconds / len(requests),
+    "median_seconds": float(np.median([info.seconds for info in infos])),
+    "refit_seconds": refit_info.seconds,
+    "adapters_retrained": sum(info.adapters_retrained for info in infos),
+    "anchors_replaced": sum(info.anchors_replaced for info in infos),
+    "before": before,
+    "after": accuracy(state, forgotten),
+    "digest": lego.digest(cfg, state),
+    "refit_digest": lego.digest(cfg, refit),
+  }
+  return result, state
+
+
+def _tell(say: Any, result: dict[str, Any]) -> None:
+  """Prints the result of one task."""
+  count, seconds = result["requests"], result["seconds_per_request"]
+  equal = result["digest"] == result["refit_digest"]
+  say(f"\nforget {result['task']}")
+  say(
+    f"  time      {seconds:.3f} s per request (median {result['median_seconds']:.3f}),"
+    f" a refit takes {result['refit_seconds']:.2f} s"
+    f"\n  work      {result['adapters_retrained'] / count:.0f} adapters retrained per"
+    f" request, {result['anchors_replaced']} anchors replaced"
+    f"\n  proof     {result['digest'][:16]} {'==' if equal else '!='}"
+    f" {result['refit_digest'][:16]}"
+    f" (refit): {'equal bit for bit' if equal else 'NOT EQUAL'}"
+    "\n  accuracy  retain  unlearn    test"
+  )
+  for when in ("before", "after"):
+    a = result[when]
+    say(f"    {when:7} {a['retain']:6.1%}  {a['unlearn']:7.1%}  {a['test']:6.1%}")
