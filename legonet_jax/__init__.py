@@ -1,11 +1,11 @@
 """legonet-jax: exact machine unlearning that you can prove."""
 
 from legonet_jax.config import LegoConfig, Sgd
-from legonet_jax.digest import digest, environment
-from legonet_jax.predict import Model, predict
+from legonet_jax.digests import digest, environment
+from legonet_jax.prediction import Model, predict
 from legonet_jax.rebuild import Info, LegoState
 from legonet_jax.samples import Samples, append, drop, make_samples, select
-from legonet_jax.unlearn import fit, learn, unlearn
+from legonet_jax.unlearning import fit, learn, unlearn
 
 __version__ = "0.1.0"
 

@@ -29,6 +29,7 @@ from legonet_jax.config import LegoConfig
 MAX_CODE = 127
 EXACT_SCORE = 2**23
 _BLOCK = 1024
+_TOO_LARGE = 1e30  # its reciprocal is still a normal float32
 
 
 def feature_range(cfg: LegoConfig, dim: int) -> float:
@@ -95,10 +96,10 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
   codes = np.empty(rows.shape, np.int8)
   for start in range(0, len(rows), _BLOCK):
     part = rows[start : start + _BLOCK].astype(np.float32)
-    if not np.isfinite(part).all():
-      bad = start + int(np.flatnonzero(~np.isfinite(part).all(axis=1))[0])
+    sane = (np.abs(part) < _TOO_LARGE).all(axis=1)  # False for NaN as well
+    if not sane.all():
       raise errors.SampleError(
-        f"encoding in row {bad} has a NaN or infinite value;"
+        f"encoding in row {start + int(np.argmin(sane))} has a NaN or infinite value;"
         " drop or re-encode that sample"
       )
     block = np.zeros((_BLOCK, rows.shape[1]), np.float32)

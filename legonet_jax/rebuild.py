@@ -21,11 +21,11 @@ from legonet_jax import (
   keys as keys_lib,
   membership,
   routing,
-  train,
+  training,
 )
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
-from legonet_jax.predict import Model
+from legonet_jax.prediction import Model
 from legonet_jax.samples import Samples, rows_of
 
 NO_ANCHOR = -1
@@ -95,7 +95,7 @@ def rebuild(
   old: LegoState,
   removed: NDArray[np.intp],
   added: Ids,
-  progress: train.Progress | None = None,
+  progress: training.Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """The state of the set of `old`, less its positions `removed`, plus the ids `added`.
 
@@ -135,7 +135,7 @@ def rebuild(
   members = membership.members_of(routes, cfg.num_adapters, retrain)
   rows = _checked_rows(samples, ids, prints, members.positions)
   weights = _carry_weights(old.model.weights, np.maximum(source, 0), ~changed)
-  weights = train.train_adapters(
+  weights = training.train_adapters(
     cfg, samples, rows, members, anchors[retrain], weights, progress
   )
 

@@ -6,11 +6,11 @@ every encoding and label, the routes, the anchors, the keys and all weights, bit
 """
 
 import hashlib
+import importlib.metadata
 import json
 import platform
 
 import jax
-import jaxlib
 import numpy as np
 
 from legonet_jax.config import LegoConfig, describe
@@ -44,7 +44,7 @@ def environment() -> dict[str, str]:
   device = jax.devices()[0]
   return {
     "jax": jax.__version__,
-    "jaxlib": jaxlib.__version__,
+    "jaxlib": importlib.metadata.version("jaxlib"),
     "platform": device.platform,
     "device": device.device_kind,
     "machine": platform.machine(),

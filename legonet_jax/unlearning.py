@@ -7,7 +7,7 @@ state of a fresh fit on the samples that remain (see `rebuild`).
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from legonet_jax import errors, ids as ids_lib, samples as samples_lib, train
+from legonet_jax import errors, ids as ids_lib, samples as samples_lib, training
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
 from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
@@ -20,7 +20,7 @@ def fit(
   cfg: LegoConfig,
   samples: Samples,
   keys: ArrayLike | None = None,
-  progress: train.Progress | None = None,
+  progress: training.Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Trains n adapters on all of `samples`.
 
@@ -53,7 +53,7 @@ def unlearn(
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
-  progress: train.Progress | None = None,
+  progress: training.Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Forgets `ids`: the state of a fresh fit on the samples that remain.
 
@@ -96,7 +96,7 @@ def learn(
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
-  progress: train.Progress | None = None,
+  progress: training.Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Learns `ids`: the state of a fresh fit on the old samples and the new ones.
 

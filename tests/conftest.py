@@ -1,0 +1,69 @@
+"""Strict flags and one tiny world that all tests share, so that it compiles once."""
+
+import os
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+import legonet_jax as lego
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "standard")
+jax.config.update("jax_debug_nans", True)
+
+DIM, CLASSES, COUNT = 7, 3, 60
+
+SGD = lego.Sgd(
+  epochs=2,
+  batch_size=4,
+  lanes=3,
+  tile_batches=2,
+  options=(("learning_rate", 0.5), ("momentum", 0.9)),
+)
+CONFIG = lego.LegoConfig(
+  num_classes=CLASSES, num_adapters=8, top_k=2, seed=3, solver=SGD
+)
+
+
+def encodings(count: int = COUNT, seed: int = 0) -> np.ndarray:
+  """Clustered, so that some adapters are hubs and some nearly empty."""
+  rng = np.random.default_rng(seed)
+  centres = rng.normal(size=(5, DIM))
+  which = rng.choice(5, count, p=[0.5, 0.2, 0.15, 0.1, 0.05])
+  return (centres[which] + 0.4 * rng.normal(size=(count, DIM))).astype(np.float32)
+
+
+def labels(count: int = COUNT, seed: int = 0) -> np.ndarray:
+  return np.random.default_rng([seed, 1]).integers(0, CLASSES, count)
+
+
+def ids(count: int = COUNT) -> np.ndarray:
+  """Neither dense nor sorted, and beyond 32 bits."""
+  return np.random.default_rng(2).permutation(count) * 10_000_000_019 + 5
+
+
+def refit(cfg, samples, retained, keys=None):
+  """A fresh fit on what remains."""
+  return lego.fit(cfg, lego.select(samples, retained), keys)[0]
+
+
+@pytest.fixture(scope="session")
+def samples() -> lego.Samples:
+  return lego.make_samples(CONFIG, encodings(), labels(), ids())
+
+
+@pytest.fixture(scope="session")
+def state(samples) -> lego.LegoState:
+  return lego.fit(CONFIG, samples)[0]
+
+
+@pytest.fixture(scope="session")
+def shared() -> pathlib.Path:
+  """The developers' folder with real data, which a user does not have."""
+  default = pathlib.Path(__file__).parents[2] / "shared"
+  path = pathlib.Path(os.environ.get("LEGONET_SHARED", default))
+  if not (path / "data" / "cifar10_resnet34_224").is_dir():
+    pytest.skip("needs the real encodings; set LEGONET_SHARED to their folder")
+  return path

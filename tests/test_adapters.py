@@ -1,0 +1,124 @@
+"""One adapter's loss, one step, and the whole training against float64."""
+
+import dataclasses
+
+from absl.testing import parameterized
+import chex
+from conftest import CLASSES, CONFIG, DIM, SGD
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import legonet_jax as lego
+from legonet_jax import adapters, features, ids as ids_lib, membership, training
+
+OPTIMIZERS = {
+  "sgd": (("learning_rate", 0.5),),
+  "momentum": (("learning_rate", 0.5), ("momentum", 0.9)),
+  "adamw": (("learning_rate", 0.1), ("weight_decay", 0.1)),
+}
+
+
+def config(name: str) -> lego.LegoConfig:
+  optimizer = "sgd" if name == "momentum" else name
+  solver = dataclasses.replace(SGD, optimizer=optimizer, options=OPTIMIZERS[name])
+  return dataclasses.replace(CONFIG, solver=solver)
+
+
+def loss_oracle(weights, x, labels):
+  """Mean cross-entropy and its gradient, in float64."""
+  real = labels >= 0
+  x, y = x[real].astype(np.float64), labels[real]
+  z = x @ weights.astype(np.float64).T
+  p = np.exp(z - z.max(1, keepdims=True))
+  p /= p.sum(1, keepdims=True)
+  rows = np.arange(len(y))
+  value = -np.log(p[rows, y]).mean()
+  p[rows, y] -= 1
+  return value, p.T @ x / len(y)
+
+
+class LossTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.parameters(0, 3)
+  def test_loss_and_gradient_equal_float64_and_skip_padding(self, padding):
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(CLASSES, DIM)).astype(np.float32)
+    x = rng.normal(size=(9, DIM)).astype(np.float32)
+    y = rng.integers(0, CLASSES, 9).astype(np.int32)
+    y[9 - padding :] = -1
+    value, grad = self.variant(jax.value_and_grad(adapters.loss))(weights, x, y)
+    want, want_grad = loss_oracle(weights, x, y)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    np.testing.assert_allclose(grad, want_grad, rtol=1e-4, atol=1e-6)
+
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.parameters(*OPTIMIZERS)
+  def test_a_step_without_samples_changes_nothing_at_all(self, name):
+    cfg = config(name)
+    words = jnp.zeros((1, 2), jnp.uint32)
+    lane = jax.tree.map(lambda a: a[0], training.start_lanes(cfg, DIM, words))
+    codes = jnp.ones((4, DIM), jnp.int8)
+    # First a real step, so that momentum and moments are not zero.
+    step = self.variant(lambda *a: training.step(cfg, *a))
+    lane = step(lane, codes, jnp.asarray([0, 1, -1, -1]))
+    after = step(lane, codes, jnp.full(4, -1))
+    chex.assert_trees_all_equal(after, lane)
+    moved = step(lane, codes, jnp.asarray([0, -1, -1, -1]))
+    assert not np.array_equal(moved.weights, lane.weights)
+
+
+def train_oracle(cfg, samples, rows, adapter_id):
+  """Plain mini-batch SGD with momentum, one adapter, in float64."""
+  options = dict(cfg.solver.options)
+  words = jnp.asarray(ids_lib.to_words(np.asarray([adapter_id])))[0]
+  w = np.asarray(adapters.init_weights(cfg, DIM, words), np.float64)
+  velocity = np.zeros_like(w)
+  size = cfg.solver.batch_size
+  x = samples.codes.astype(np.float64) * features.unit(cfg, DIM)
+  for _ in range(cfg.solver.epochs):
+    for start in range(0, len(rows), size):
+      batch = rows[start : start + size]
+      _, grad = loss_oracle(w, x[batch], samples.labels[batch])
+      velocity = grad + options.get("momentum", 0.0) * velocity
+      w = w - options["learning_rate"] * velocity
+  return w
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum"])
+def test_every_adapter_equals_plain_float64_training_on_its_members(samples, name):
+  cfg = config(name)
+  state, _ = lego.fit(cfg, samples)
+  n = cfg.num_adapters
+  members = membership.members_of(state.routes, n, np.arange(n))
+  rows = np.searchsorted(samples.ids, state.ids)[members.positions]
+  assert members.sizes.max() > cfg.solver.tile_batches * cfg.solver.batch_size
+  for j in range(n):
+    mine = rows[members.offsets[j] : members.offsets[j + 1]]
+    want = train_oracle(cfg, samples, mine, state.anchors[j])
+    np.testing.assert_allclose(state.model.weights[j], want, rtol=1e-3, atol=1e-5)
+
+
+def test_initial_weights_come_from_the_adapters_id_and_not_from_its_lane():
+  ids = np.array([5, 2**40 + 5, 9])
+  lanes = training.start_lanes(CONFIG, DIM, ids_lib.to_words(ids))
+  turned = training.start_lanes(CONFIG, DIM, ids_lib.to_words(ids[::-1].copy()))
+  np.testing.assert_array_equal(lanes.weights, turned.weights[::-1])
+  assert len(np.unique(np.asarray(lanes.weights)[:, 0, 0])) == 3
+
+
+def test_any_optax_optimiser_can_be_named_or_handed_in(samples):
+  import optax
+
+  named = dataclasses.replace(
+    CONFIG,
+    solver=dataclasses.replace(
+      SGD, optimizer="lion", options=(("learning_rate", 0.01),)
+    ),
+  )
+  handed = dataclasses.replace(
+    named, solver=dataclasses.replace(named.solver, optimizer=optax.lion)
+  )
+  one, two = lego.fit(named, samples)[0], lego.fit(handed, samples)[0]
+  np.testing.assert_array_equal(one.model.weights, two.model.weights)

@@ -1,0 +1,74 @@
+"""The command line, as a person meets it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from legonet_jax.cli import main as cli
+
+
+def test_quickstart_proves_itself_and_saves_a_figure(tmp_path, capsys):
+  figure = tmp_path / "figure.png"
+  args = ["quickstart", "--forget", "2", "--adapters", "30", "--figure", str(figure)]
+  assert cli.main([*args, "--json"]) == 0
+  report = json.loads(capsys.readouterr().out)
+  assert report["proved"]
+  samples, one_class = report["tasks"]
+  assert samples["digest"] == samples["refit_digest"] != one_class["digest"]
+  assert one_class["after"]["unlearn"] == 0.0
+  assert one_class["before"]["unlearn"] > 0.9
+  assert samples["before"]["test"] > 0.75
+  assert figure.read_bytes()[:4] == b"\x89PNG"
+  assert list(tmp_path.iterdir()) == [figure]
+
+
+BAD = {
+  "k > n": (["--top-k", "101"], "at most all adapters"),
+  "n > N": (["--adapters", "6001"], "6000 samples for 6001 adapters"),
+  "no samples": (["--forget", "0"], "--forget is 0"),
+  "no such class": (["--forget-class", "10"], "give 0 to 9"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(name, capsys):
+  args, message = BAD[name]
+  assert cli.main(["quickstart", *args]) == 2
+  stderr = capsys.readouterr().err
+  assert stderr.startswith("legonet: error: ")
+  assert message in stderr
+  assert stderr.count("\n") == 1
+
+
+def test_a_figure_that_cannot_be_written_is_one_line_and_leaves_nothing(
+  tmp_path, capsys
+):
+  missing = tmp_path / "missing" / "figure.png"
+  args = ["quickstart", "--forget", "1", "--adapters", "30", "--figure", str(missing)]
+  assert cli.main(args) == 2
+  assert "missing" in capsys.readouterr().err
+  assert not list(tmp_path.iterdir())
+
+
+def test_python_m_is_the_same_command_and_help_teaches():
+  env = {**os.environ, "COLUMNS": "80"}
+  for command in ([sys.executable, "-m", "legonet_jax"], ["legonet"]):
+    out = subprocess.run(
+      [*command, "quickstart", "--help"], capture_output=True, text=True, env=env
+    )
+    assert out.returncode == 0
+    assert "proves by digest" in " ".join(out.stdout.split())
+    bad = subprocess.run([*command, "no-such"], capture_output=True, text=True, env=env)
+    assert bad.returncode == 2
+
+
+def test_an_interrupt_exits_with_130(monkeypatch, capsys):
+  def interrupted(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr("legonet_jax.embedded.load_embedded", interrupted)
+  assert cli.main(["quickstart"]) == 130
+  assert "interrupted" in capsys.readouterr().err

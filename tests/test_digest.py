@@ -1,0 +1,52 @@
+"""The digest covers everything that determines predictions and future requests."""
+
+import dataclasses
+
+from conftest import CONFIG
+import jax
+import numpy as np
+import pytest
+
+import legonet_jax as lego
+from legonet_jax import digests
+
+LEAVES = ["keys", "weights", "live", "anchors", "ids", "routes", "prints"]
+
+
+def flip(leaf):
+  """The array with the lowest bit of its last byte flipped."""
+  raw = bytearray(np.asarray(leaf).tobytes())
+  raw[-1] ^= 1
+  return np.frombuffer(bytes(raw), leaf.dtype).reshape(leaf.shape)
+
+
+@pytest.mark.parametrize("place", range(len(LEAVES)), ids=LEAVES)
+def test_one_flipped_bit_anywhere_changes_the_digest(state, place):
+  leaves, tree = jax.tree.flatten(state)
+  assert len(leaves) == len(LEAVES)
+  leaves[place] = flip(leaves[place])
+  other = jax.tree.unflatten(tree, leaves)
+  assert lego.digest(CONFIG, other) != lego.digest(CONFIG, state)
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(CONFIG)])
+def test_every_setting_changes_the_digest(state, field):
+  others = {
+    "num_classes": 4, "num_adapters": 9, "top_k": 3, "seed": 4, "key_policy": "keep",
+    "key_noise": 0.5, "feature_map": "sqrt", "feature_range": 0.5, "encoder": "x",
+    "aggregate": "logits", "solver": lego.Sgd(),
+  }  # fmt: skip
+  other = dataclasses.replace(CONFIG, **{field: others[field]})
+  assert lego.digest(other, state) != lego.digest(CONFIG, state)
+
+
+def test_the_digest_is_a_sha256_and_the_same_every_time(state):
+  assert lego.digest(CONFIG, state) == lego.digest(CONFIG, state)
+  assert len(bytes.fromhex(lego.digest(CONFIG, state))) == 32
+
+
+def test_adapter_digests_point_at_the_adapters_that_differ(samples, state):
+  after, _ = lego.unlearn(CONFIG, state, samples, state.ids[-1:])
+  one, two = digests.adapter_digests(state), digests.adapter_digests(after)
+  differ = [j for j in range(CONFIG.num_adapters) if one[j] != two[j]]
+  assert differ == sorted(state.routes[-1].tolist())

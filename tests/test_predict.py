@@ -1,0 +1,80 @@
+"""The ensemble of the k activated adapters."""
+
+import dataclasses
+
+from absl.testing import parameterized
+import chex
+from conftest import CLASSES, CONFIG, encodings
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from legonet_jax import features, prediction
+from legonet_jax.prediction import Model, predict
+
+
+def model(seed=0, dead=()):
+  rng = np.random.default_rng(seed)
+  n = CONFIG.num_adapters
+  live = np.ones(n, bool)
+  live[list(dead)] = False
+  keys = features.encode_array(CONFIG, encodings(n, seed=5))
+  weights = 3 * rng.normal(size=(n, CLASSES, keys.shape[1])).astype(np.float32)
+  return Model(jnp.asarray(keys), jnp.asarray(weights), jnp.asarray(live))
+
+
+def oracle(cfg, m, e):
+  """The mean over the k nearest live adapters, sample by sample, in float64."""
+  codes = features.encode_array(cfg, e).astype(np.float64)
+  keys, weights = np.asarray(m.keys, np.float64), np.asarray(m.weights, np.float64)
+  out = []
+  for q in codes:
+    distance = ((q - keys) ** 2).sum(1)
+    distance[~np.asarray(m.live)] = np.inf
+    near = np.argsort(distance, kind="stable")[: cfg.top_k]
+    near = near[np.asarray(m.live)[near]]
+    z = weights[near] @ q * features.unit(cfg, codes.shape[1])
+    soft = lambda z: np.exp(z) / np.exp(z).sum(-1, keepdims=True)  # noqa: E731
+    out.append(soft(z).mean(0) if cfg.aggregate == "probs" else soft(z.mean(0)))
+  return np.array(out)
+
+
+class PredictTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  @parameterized.product(
+    aggregate=("probs", "logits"), count=(1, 5, 128, 300), dead=((), (0, 3, 4))
+  )
+  def test_prediction_equals_the_float64_mean_of_the_nearest(
+    self, aggregate, count, dead
+  ):
+    cfg = dataclasses.replace(CONFIG, aggregate=aggregate)
+    e, m = encodings(count, seed=7), model(dead=dead)
+    p = self.variant(lambda m, e: predict(cfg, m, e))(m, jnp.asarray(e))
+    assert p.shape == (count, CLASSES)
+    np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_prediction_composes_under_vmap_and_for_one_encoding(self):
+    e, m = jnp.asarray(encodings(6, seed=8)), model()
+    want = oracle(CONFIG, m, np.asarray(e))
+    one = self.variant(lambda e: jax.vmap(lambda x: predict(CONFIG, m, x))(e))
+    np.testing.assert_allclose(one(e), want, atol=1e-5)
+    pairs = self.variant(lambda e: jax.vmap(lambda x: predict(CONFIG, m, x))(e))
+    np.testing.assert_allclose(
+      pairs(e.reshape(3, 2, -1)).reshape(6, -1), want, atol=1e-5
+    )
+
+
+def test_fewer_live_adapters_than_k_share_the_mean_among_themselves():
+  m = model(dead=range(1, CONFIG.num_adapters))
+  e = encodings(4, seed=1)
+  p = np.asarray(predict(CONFIG, m, jnp.asarray(e)))
+  np.testing.assert_allclose(p.sum(1), 1, atol=1e-6)
+  np.testing.assert_allclose(p, oracle(CONFIG, m, e), atol=1e-5)
+
+
+def test_a_dead_adapter_is_never_activated():
+  m = model(dead=(2, 5))
+  codes = features.encode_features(CONFIG, jnp.asarray(encodings(200, seed=3)))
+  active = prediction.activate(CONFIG, m, codes)
+  assert not np.isin(np.asarray(active), (2, 5)).any()

@@ -1,0 +1,87 @@
+"""Distances and the k nearest keys."""
+
+import chex
+from conftest import CONFIG
+from hypothesis import given, settings, strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from legonet_jax import routing
+
+
+def random_codes(rng, count, dim, high=127):
+  return rng.integers(-high, high + 1, (count, dim)).astype(np.int8)
+
+
+def oracle(codes, keys, k):
+  """The k nearest by exact integer distance, ties to the lower index."""
+  c, K = codes.astype(np.int64), keys.astype(np.int64)
+  distance2 = ((c[:, None, :] - K[None, :, :]) ** 2).sum(-1)
+  return np.argsort(distance2, axis=1, kind="stable")[:, :k]
+
+
+class RouteTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_routes_are_the_nearest_keys_of_an_integer_oracle(self):
+    rng = np.random.default_rng(0)
+    for dim, n, k in ((512, 100, 10), (300, 37, 5), (3, 9, 9)):
+      codes, keys = random_codes(rng, 64, dim, 100), random_codes(rng, n, dim, 100)
+      route = self.variant(routing.route, static_argnums=2)
+      got = route(jnp.asarray(codes), jnp.asarray(keys), k)
+      np.testing.assert_array_equal(got, oracle(codes, keys, k))
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_scores_rank_like_float64_distances(self):
+    # Guards against jax 0.10.2, which computes wrong sums of squares on CPU.
+    rng = np.random.default_rng(1)
+    codes, keys = random_codes(rng, 32, 512), random_codes(rng, 64, 512)
+    s = np.asarray(self.variant(routing.scores)(jnp.asarray(codes), jnp.asarray(keys)))
+    c, K = codes.astype(np.float64), keys.astype(np.float64)
+    distance2 = ((c[:, None] - K[None]) ** 2).sum(-1)
+    np.testing.assert_array_equal((c**2).sum(1)[:, None] - 2.0 * s, distance2)
+
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_distances_under_vmap_equal_a_float64_oracle(self):
+    # The very expression that jax 0.10.2 gets wrong (jax-ml/jax 39103).
+    rng = np.random.default_rng(2)
+    m = rng.normal(size=(64, 512)).astype(np.float32)
+    rows = rng.normal(size=(32, 512)).astype(np.float32)
+    f = self.variant(lambda m, rows: jax.vmap(lambda r: jnp.sum((m @ r) ** 2))(rows))
+    want = ((rows.astype(np.float64) @ m.T.astype(np.float64)) ** 2).sum(1)
+    np.testing.assert_allclose(f(m, rows), want, rtol=1e-4)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**32 - 1))
+def test_ties_go_to_the_lower_index(seed):
+  rng = np.random.default_rng(seed)
+  keys = random_codes(rng, 12, 4, high=1)  # few distinct values: ties everywhere
+  codes = random_codes(rng, 20, 4, high=1)
+  got = routing.route(jnp.asarray(codes), jnp.asarray(keys), 6)
+  np.testing.assert_array_equal(got, oracle(codes, keys, 6))
+
+
+def test_a_sample_is_routed_alike_in_every_batch_and_place():
+  rng = np.random.default_rng(4)
+  codes, keys = random_codes(rng, 1500, 64, 100), random_codes(rng, 8, 64, 100)
+  whole = routing.route_array(CONFIG, codes, keys)
+  order = rng.permutation(1500)
+  np.testing.assert_array_equal(
+    routing.route_array(CONFIG, codes[order], keys), whole[order]
+  )
+  for rows in (slice(0, 1), slice(1000, 1100), slice(1499, 1500)):
+    np.testing.assert_array_equal(
+      routing.route_array(CONFIG, codes[rows], keys), whole[rows]
+    )
+  vmapped = jax.vmap(lambda c: routing.route(c, jnp.asarray(keys), 2))
+  np.testing.assert_array_equal(vmapped(jnp.asarray(codes[:50])), whole[:50])
+
+
+def test_routing_any_number_of_samples_holds_one_block_of_scores():
+  keys = random_codes(np.random.default_rng(0), 8, 9)
+  routing._route_block.clear_cache()
+  for count in (0, 1, 1024, 5000):
+    routes = routing.route_array(CONFIG, np.ones((count, 9), np.int8), keys)
+    assert routes.shape == (count, CONFIG.top_k)
+  assert routing._route_block._cache_size() == 1

@@ -1,0 +1,191 @@
+"""One test per trap of the design notes; each fails when its trap is opened again."""
+
+import dataclasses
+import importlib.metadata
+import pathlib
+import tomllib
+
+from conftest import CONFIG, SGD, encodings, ids, labels, refit
+import jax
+import numpy as np
+import pytest
+
+import legonet_jax as lego
+from legonet_jax import membership, samples as samples_lib, training
+
+
+def same(cfg, one, two):
+  return lego.digest(cfg, one) == lego.digest(cfg, two)
+
+
+def test_trap_keys_a_deleted_anchor_leaves_no_key_behind(samples):
+  silent = dataclasses.replace(CONFIG, key_noise=0.0)
+  state, _ = lego.fit(silent, samples)
+  gone = state.anchors[2]
+  after, info = lego.unlearn(silent, state, samples, [gone])
+  assert info.anchors_replaced == 1
+  codes = samples.codes[samples_lib.rows_of(samples, np.array([gone]))]
+  assert (np.asarray(state.model.keys) == codes).all(1).any()
+  assert not (np.asarray(after.model.keys) == codes).all(1).any()
+  assert same(silent, after, refit(silent, samples, after.ids))
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_trap_position_a_deletion_shifts_nothing_that_matters(samples, state, place):
+  gone = samples.ids[place]  # the first, second and last row of the table
+  after, _ = lego.unlearn(CONFIG, state, samples, [gone])
+  assert same(CONFIG, after, refit(CONFIG, samples, after.ids))
+
+
+def test_trap_padding_an_adapter_does_not_feel_the_larger_ones_beside_it(samples):
+  # Weight decay and momentum move parameters even where the gradient is zero.
+  solver = dataclasses.replace(
+    SGD, optimizer="adamw", options=(("learning_rate", 0.1), ("weight_decay", 0.5))
+  )
+  cfg = dataclasses.replace(CONFIG, solver=solver)
+  small, large = np.arange(3), np.arange(50)
+
+  def trained(sets):
+    rows = np.concatenate(sets)
+    offsets = np.cumsum([0, *map(len, sets)])
+    members = membership.Members(np.arange(len(sets)), rows, offsets)
+    weights = jax.numpy.zeros((8, cfg.num_classes, samples.codes.shape[1]))
+    adapter_ids = np.arange(len(sets)) + 100
+    return np.asarray(
+      training.train_adapters(cfg, samples, rows, members, adapter_ids, weights)
+    )
+
+  np.testing.assert_array_equal(trained([small])[0], trained([small, large, large])[0])
+
+
+def test_trap_lane_width_all_adapters_go_through_one_executable(samples):
+  solver = dataclasses.replace(SGD, batch_size=6)  # a configuration of its own
+  cfg = dataclasses.replace(CONFIG, solver=solver)
+  training.run_tile.clear_cache()
+  training.start_lanes.clear_cache()
+  state, _ = lego.fit(cfg, samples)  # 8 adapters: the last group of 3 lanes has 2
+  lego.unlearn(cfg, state, samples, state.ids[-1:])
+  assert training.run_tile._cache_size() == 1
+  assert training.start_lanes._cache_size() == 1
+
+
+def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples):
+  rng = np.random.default_rng(0)
+  sets = [rng.permutation(60)[: rng.integers(1, 40)] for _ in range(8)]
+
+  def trained(which):
+    rows = np.concatenate([sets[i] for i in which])
+    offsets = np.cumsum([0, *(len(sets[i]) for i in which)])
+    members = membership.Members(np.asarray(which), rows, offsets)
+    weights = jax.numpy.zeros((8, CONFIG.num_classes, samples.codes.shape[1]))
+    out = training.train_adapters(
+      CONFIG, samples, rows, members, np.asarray(which) + 100, weights
+    )
+    return np.asarray(out)
+
+  together = trained(range(8))
+  for _ in range(10):
+    which = rng.permutation(8)[: rng.integers(1, 9)]
+    np.testing.assert_array_equal(trained(which)[which], together[which])
+
+
+def test_trap_recompiling_no_second_request_compiles_anything(samples, state):
+  first, _ = lego.unlearn(CONFIG, state, samples, state.anchors[:1])
+  first, _ = lego.learn(CONFIG, first, samples, state.anchors[:1])
+  lego.unlearn(CONFIG, first, samples, first.ids[-1:])
+  compiled = []
+  jax.monitoring.register_event_duration_secs_listener(
+    lambda name, *_, **__: compiled.append(name) if "compile" in name else None
+  )
+  try:
+    y = samples.labels[np.searchsorted(samples.ids, first.ids)]
+    for wanted in (first.ids[-2:], first.ids[:5], first.ids[y == 1], first.ids[20:]):
+      after, _ = lego.unlearn(CONFIG, first, samples, wanted)
+      lego.learn(CONFIG, after, samples, wanted[:7])
+  finally:
+    jax.monitoring.clear_event_listeners()
+  assert compiled == []
+
+
+def test_trap_batches_a_sample_has_one_encoding_whenever_it_comes():
+  e, y, i = encodings(), labels(), ids()
+  together = lego.make_samples(CONFIG, e, y, i)
+  for at in (0, 17, len(i) - 1):
+    alone = lego.make_samples(CONFIG, e[at : at + 1], y[at : at + 1], i[at : at + 1])
+    row = samples_lib.rows_of(together, alone.ids)
+    np.testing.assert_array_equal(together.codes[row], alone.codes)
+    np.testing.assert_array_equal(together.prints[row], alone.prints)
+
+
+def test_trap_statistics_an_outlier_moves_nobody_else():
+  e, y, i = encodings(), labels(), ids()
+  wild = e.copy()
+  wild[0] *= 1000
+  calm, moved = (lego.make_samples(CONFIG, x, y, i) for x in (e, wild))
+  others = np.flatnonzero(calm.ids != i[0])
+  np.testing.assert_array_equal(calm.codes[others], moved.codes[others])
+
+
+def test_trap_encoder_other_weights_are_another_model(samples, state):
+  other = dataclasses.replace(CONFIG, encoder="sha256:0123")
+  assert lego.digest(other, state) != lego.digest(CONFIG, state)
+
+
+def test_trap_caches_nothing_of_a_forgotten_sample_is_in_the_state(samples, state):
+  gone = state.ids[[0, 25]]  # an anchor and another one
+  rows = samples_lib.rows_of(samples, gone)
+  after, _ = lego.unlearn(CONFIG, state, samples, gone)
+  dump = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(after))
+  held = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state))
+  for row in rows:
+    assert samples.ids[row].tobytes() in held
+    assert samples.ids[row].tobytes() not in dump
+    assert samples.prints[row].tobytes() not in dump
+    assert samples.codes[row].tobytes() not in dump
+  left = lego.drop(samples, gone)
+  assert not np.isin(gone, left.ids).any()
+  assert not any((left.codes == samples.codes[row]).all(1).any() for row in rows)
+
+
+def test_trap_sequence_no_request_brings_back_what_an_earlier_one_removed(samples):
+  state, _ = lego.fit(CONFIG, samples)
+  gone = []
+  for _ in range(12):
+    wanted = state.ids[len(gone) % 5 :: 17][:2]
+    gone += wanted.tolist()
+    state, _ = lego.unlearn(CONFIG, state, samples, wanted)
+    assert not np.isin(gone, state.ids).any()
+  assert same(CONFIG, state, refit(CONFIG, samples, state.ids))
+
+
+def test_trap_ties_adapters_stand_in_the_hash_order_of_their_anchors():
+  # All encodings equal: every distance ties, so only the order of adapters decides.
+  cfg = dataclasses.replace(CONFIG, key_noise=0.0)
+  e = np.ones_like(encodings())
+  samples = lego.make_samples(cfg, e, labels(), ids())
+  state, _ = lego.fit(cfg, samples)
+  assert set(np.unique(state.routes)) == {0, 1}
+  after, _ = lego.unlearn(cfg, state, samples, state.anchors[:1])
+  np.testing.assert_array_equal(after.anchors[:-1], state.anchors[1:])
+  assert same(cfg, after, refit(cfg, samples, after.ids))
+
+
+def test_trap_jax_0_10_2_is_excluded_and_not_installed():
+  assert importlib.metadata.version("jax") != "0.10.2"
+  root = pathlib.Path(__file__).parents[1]
+  project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+  extras = project["optional-dependencies"]
+  wants_jax = [
+    line
+    for lines in (project["dependencies"], *extras.values())
+    for line in lines
+    if line.startswith("jax")
+  ]
+  assert len(wants_jax) == 2
+  assert all("!=0.10.2" in line for line in wants_jax)
+
+
+def test_fit_is_learning_everything_from_nothing(samples, state):
+  half, _ = lego.fit(CONFIG, lego.select(samples, samples.ids[::2]))
+  whole, _ = lego.learn(CONFIG, half, samples, samples.ids[1::2])
+  assert same(CONFIG, whole, state)
