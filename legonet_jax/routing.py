@@ -42,5 +42,7 @@ def route_array(
     part = codes[start : start + _BLOCK]
     block = np.zeros((_BLOCK, codes.shape[1]), np.int8)
     block[: len(part)] = part
-    routes[start : start + _BLOCK] = _route_block(block, keys, cfg.top_k)[: len(part)]
+    # Cut on the host: a slice of a device array would compile for every length.
+    nearest = np.asarray(_route_block(block, keys, cfg.top_k))
+    routes[start : start + _BLOCK] = nearest[: len(part)]
   return routes

@@ -30,9 +30,12 @@ def test_trap_keys_a_deleted_anchor_leaves_no_key_behind(samples):
   assert same(silent, after, refit(silent, samples, after.ids))
 
 
+@pytest.mark.parametrize("order", ["rows", "adapters"])
 @pytest.mark.parametrize("place", [0, 1, -1])
-def test_trap_position_a_deletion_shifts_nothing_that_matters(samples, state, place):
-  gone = samples.ids[place]  # the first, second and last row of the table
+def test_trap_position_a_deletion_shifts_nothing_that_matters(
+  samples, state, order, place
+):
+  gone = {"rows": samples.ids, "adapters": state.anchors}[order][place]
   after, _ = lego.unlearn(CONFIG, state, samples, [gone])
   assert same(CONFIG, after, refit(CONFIG, samples, after.ids))
 
