@@ -6,7 +6,7 @@ The paper says that |D_aj| is roughly uniform. For each feature map and n = 100,
 (k = 10) this prints the distribution of |D_aj|, the samples that one random request
 retrains (Σ |D_aj|² / N) over what it would be if all adapters were alike (k² N / n),
 and the test accuracy averaging probabilities and averaging logits. `none` is the plain
-encoding; its learning rate is that of the others divided by its mean squared norm. On 2
+encoding; its learning rate is that of the others divided by its typical norm. On 2
 cores and CIFAR-10 about 3 minutes; results in experiments/results/balance.json.
 """
 
@@ -30,11 +30,11 @@ def main() -> None:
   args = parser.parse_args()
   train, test = (common.load(args.encodings, s) for s in ("train", "test"))
   e = np.asarray(train.encodings, np.float32)
-  norm2 = float(np.square(e).sum(axis=1).mean())
+  norm = float(np.linalg.norm(e, axis=1).mean())
 
   base = lego.LegoConfig(int(train.labels.max()) + 1, seed=args.seed)
   rate = dict(base.solver.options)["learning_rate"]
-  slow = (("learning_rate", rate / norm2), *base.solver.options[1:])
+  slow = (("learning_rate", rate / norm), *base.solver.options[1:])
   settings = {
     "none": dataclasses.replace(
       base,

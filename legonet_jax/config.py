@@ -40,8 +40,8 @@ class Sgd:
 
   epochs: int = 20
   batch_size: int = 64
-  optimizer: str | OptimizerFactory = "sgd"
-  options: tuple[tuple[str, Any], ...] = (("learning_rate", 5.0), ("momentum", 0.9))
+  optimizer: str | OptimizerFactory = "adam"
+  options: tuple[tuple[str, Any], ...] = (("learning_rate", 0.1),)
   init_scale: float = 0.01
   lanes: int = 2
   tile_batches: int = 16

@@ -20,6 +20,7 @@ SGD = lego.Sgd(
   batch_size=4,
   lanes=3,
   tile_batches=2,
+  optimizer="sgd",
   options=(("learning_rate", 0.5), ("momentum", 0.9)),
 )
 CONFIG = lego.LegoConfig(
