@@ -47,7 +47,7 @@ def run_one(
       infos.append(info)
       progress(done, num_requests)
   refit, refit_info = lego.fit(cfg, lego.select(samples, state.ids))
-  digest, refit_digest = lego.digest(cfg, state), lego.digest(cfg, refit)
+  digest, refit_digest = lego.digest(state), lego.digest(refit)
   seconds = [info.seconds for info in infos]
   return {
     **result,

@@ -5,8 +5,12 @@ Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 
 from collections.abc import Callable
 import dataclasses
+import hashlib
+import json
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 import optax
 
 from legonet_jax import errors
@@ -115,6 +119,12 @@ def describe(config: Any) -> Any:
   if callable(config):
     return f"{config.__module__}.{config.__qualname__}"
   return config
+
+
+def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
+  """A fingerprint [32] of all settings, by which a state recognises its own."""
+  text = json.dumps(describe(cfg), sort_keys=True).encode()
+  return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 
 
 def _check(cfg: LegoConfig) -> None:

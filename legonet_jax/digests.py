@@ -7,22 +7,19 @@ every encoding and label, the routes, the anchors, the keys and all weights, bit
 
 import hashlib
 import importlib.metadata
-import json
 import platform
 
 import jax
 import numpy as np
 
-from legonet_jax.config import LegoConfig, describe
 from legonet_jax.rebuild import LegoState
 
 _VERSION = b"legonet-jax state 1"
 
 
-def digest(cfg: LegoConfig, state: LegoState) -> str:
+def digest(state: LegoState) -> str:
   """The sha256 of a state, in hexadecimal."""
   sha = hashlib.sha256(_VERSION)
-  sha.update(json.dumps(describe(cfg), sort_keys=True).encode())
   for leaf in jax.tree.leaves(state):
     array = np.ascontiguousarray(leaf)
     sha.update(f"{array.dtype.str}{array.shape}".encode())

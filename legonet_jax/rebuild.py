@@ -23,7 +23,7 @@ from legonet_jax import (
   routing,
   training,
 )
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, fingerprint
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import Model
 from legonet_jax.samples import Samples, rows_of
@@ -41,6 +41,7 @@ class LegoState(NamedTuple):
     ids: [N] int64, the retained set, in hash order.
     routes: [N, k] int32, the adapters that each of them activates, nearest first.
     prints: [N, 16] uint8, their fingerprints.
+    settings: [32] uint8, the fingerprint of the settings.
   """
 
   model: Model
@@ -48,6 +49,7 @@ class LegoState(NamedTuple):
   ids: Ids
   routes: NDArray[np.int32]
   prints: NDArray[np.uint8]
+  settings: NDArray[np.uint8]
 
 
 class Info(NamedTuple):
@@ -86,6 +88,7 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
     ids=np.zeros(0, np.int64),
     routes=np.zeros((0, cfg.top_k), np.int32),
     prints=np.zeros((0, 16), np.uint8),
+    settings=fingerprint(cfg),
   )
 
 
@@ -149,7 +152,7 @@ def rebuild(
     balance=membership.balance(sizes),
     exact=cfg.key_policy != "keep",
   )
-  return LegoState(model, anchors, ids, routes, prints), info
+  return LegoState(model, anchors, ids, routes, prints, old.settings), info
 
 
 def _anchors(cfg: LegoConfig, ids: Ids, before: Ids) -> Ids:

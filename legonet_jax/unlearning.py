@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors, ids as ids_lib, samples as samples_lib, training
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, fingerprint
 from legonet_jax.ids import Ids
 from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
 from legonet_jax.samples import Samples
@@ -154,17 +154,11 @@ def _locate(
 
 def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
   """Raises if settings, state and samples cannot belong together."""
-  n, classes, dim = state.model.weights.shape
-  if (n, classes, state.routes.shape[1]) != (
-    cfg.num_adapters,
-    cfg.num_classes,
-    cfg.top_k,
-  ):
+  if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.ConfigError(
-      f"the state has n={n}, k={state.routes.shape[1]}, C={classes}, the settings"
-      f" n={cfg.num_adapters}, k={cfg.top_k}, C={cfg.num_classes};"
-      " use the settings of the fit"
+      "the state was made with other settings; hand in the settings of the fit"
     )
+  dim = state.model.keys.shape[1]
   if samples.codes.shape[1] != dim:
     raise errors.SampleError(
       f"the samples have width {samples.codes.shape[1]}, the state {dim};"

@@ -107,11 +107,16 @@ BAD_REQUESTS = {
   "learning nothing": (errors.EmptyRequestError, "at least one id", learn([])),
   "learning an unknown id": (errors.UnknownIdError, "no sample has id 9", learn([9])),
   "learning what is known": (errors.DuplicateIdError, "already", learn(KNOWN[:1])),
-  "other settings": (
-    errors.ConfigError,
-    "settings of the fit",
-    lambda s, t: lego.unlearn(dataclasses.replace(CONFIG, top_k=3), s, t, KNOWN),
-  ),
+  **{
+    f"another {field}": (
+      errors.ConfigError,
+      "settings of the fit",
+      lambda s, t, field=field, value=value: lego.unlearn(
+        dataclasses.replace(CONFIG, **{field: value}), s, t, KNOWN
+      ),
+    )
+    for field, value in {"top_k": 3, "seed": 9, "solver": lego.Sgd()}.items()
+  },
   "a wrong width": (
     errors.SampleError,
     "width",
@@ -135,11 +140,11 @@ BAD_REQUESTS = {
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 def test_bad_requests_are_refused_and_the_state_is_untouched(name, samples, state):
   kind, message, request = BAD_REQUESTS[name]
-  before, table = lego.digest(CONFIG, state), copy.deepcopy(samples)
+  before, table = lego.digest(state), copy.deepcopy(samples)
   with pytest.raises(kind, match=message) as caught:
     request(state, samples)
   assert "\n" not in str(caught.value)
-  assert lego.digest(CONFIG, state) == before
+  assert lego.digest(state) == before
   for mine, then in zip(samples, table, strict=True):
     np.testing.assert_array_equal(mine, then)
 

@@ -9,8 +9,9 @@ import pytest
 
 import legonet_jax as lego
 from legonet_jax import digests
+from legonet_jax.config import fingerprint
 
-LEAVES = ["keys", "weights", "live", "anchors", "ids", "routes", "prints"]
+LEAVES = ["keys", "weights", "live", "anchors", "ids", "routes", "prints", "settings"]
 
 
 def flip(leaf):
@@ -26,7 +27,7 @@ def test_one_flipped_bit_anywhere_changes_the_digest(state, place):
   assert len(leaves) == len(LEAVES)
   leaves[place] = flip(leaves[place])
   other = jax.tree.unflatten(tree, leaves)
-  assert lego.digest(CONFIG, other) != lego.digest(CONFIG, state)
+  assert lego.digest(other) != lego.digest(state)
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(CONFIG)])
@@ -37,12 +38,14 @@ def test_every_setting_changes_the_digest(state, field):
     "aggregate": "logits", "solver": lego.Sgd(),
   }  # fmt: skip
   other = dataclasses.replace(CONFIG, **{field: others[field]})
-  assert lego.digest(other, state) != lego.digest(CONFIG, state)
+  assert np.array_equal(state.settings, fingerprint(CONFIG))
+  moved = state._replace(settings=fingerprint(other))
+  assert lego.digest(moved) != lego.digest(state)
 
 
 def test_the_digest_is_a_sha256_and_the_same_every_time(state):
-  assert lego.digest(CONFIG, state) == lego.digest(CONFIG, state)
-  assert len(bytes.fromhex(lego.digest(CONFIG, state))) == 32
+  assert lego.digest(state) == lego.digest(state)
+  assert len(bytes.fromhex(lego.digest(state))) == 32
 
 
 def test_adapter_digests_point_at_the_adapters_that_differ(samples, state):

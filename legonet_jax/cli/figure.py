@@ -40,7 +40,8 @@ def quickstart(path: pathlib.Path, results: list[dict[str, Any]]) -> None:
 
   names, seconds = [], []
   for result in results:
-    names += [result["task"].split(",")[0], "refit"]
+    what = result["task"].split(",")[0]
+    names += [what if result["requests"] == 1 else "one sample", "refit"]
     seconds += [result["median_seconds"], result["refit_seconds"]]
   ax = axes[-1]
   colors = ["#1f5fa8", "#bbbbbb"] * len(results)

@@ -169,8 +169,8 @@ def _forget(
     "anchors_replaced": sum(info.anchors_replaced for info in infos),
     "before": before,
     "after": accuracy(state, forgotten),
-    "digest": lego.digest(cfg, state),
-    "refit_digest": lego.digest(cfg, refit),
+    "digest": lego.digest(state),
+    "refit_digest": lego.digest(refit),
   }
   return result, state
 
