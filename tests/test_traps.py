@@ -92,10 +92,12 @@ def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples):
     np.testing.assert_array_equal(trained(which)[which], together[which])
 
 
-def test_trap_recompiling_no_second_request_compiles_anything(samples, state):
-  first, _ = lego.unlearn(CONFIG, state, samples, state.anchors[:1])
-  first, _ = lego.learn(CONFIG, first, samples, state.anchors[:1])
-  lego.unlearn(CONFIG, first, samples, first.ids[-1:])
+def test_trap_recompiling_no_second_request_compiles_anything(samples):
+  # Batches of one sample: a tile as long as its request would have any length.
+  solver = dataclasses.replace(SGD, batch_size=1, tile_batches=32)
+  cfg = dataclasses.replace(CONFIG, solver=solver)
+  first, _ = lego.fit(cfg, samples)
+  lego.unlearn(cfg, first, samples, first.anchors[:1])
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(
     lambda name, *_, **__: compiled.append(name) if "compile" in name else None
@@ -103,8 +105,8 @@ def test_trap_recompiling_no_second_request_compiles_anything(samples, state):
   try:
     y = samples.labels[np.searchsorted(samples.ids, first.ids)]
     for wanted in (first.ids[-2:], first.ids[:5], first.ids[y == 1], first.ids[20:]):
-      after, _ = lego.unlearn(CONFIG, first, samples, wanted)
-      lego.learn(CONFIG, after, samples, wanted[:7])
+      after, _ = lego.unlearn(cfg, first, samples, wanted)
+      lego.learn(cfg, after, samples, wanted[:7])
   finally:
     jax.monitoring.clear_event_listeners()
   assert compiled == []
