@@ -1,0 +1,40 @@
+"""The README does what it says."""
+
+import pathlib
+import re
+
+from conftest import encodings, labels
+import numpy as np
+
+import legonet_jax as lego
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+  return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_ten_lines_of_api_run_as_written():
+  code = next(block for block in blocks("python") if "lego.fit" in block)
+  small = code.replace("num_adapters=1000", "num_adapters=20")
+  assert small != code
+  names = {
+    "encodings": encodings(80),
+    "labels": labels(80),
+    "ids": np.arange(80),
+    "test_encodings": encodings(5, seed=1),
+    "new": lego.make_samples(
+      lego.LegoConfig(num_classes=10), encodings(3, seed=2), [0, 1, 2], [90, 91, 92]
+    ),
+  }
+  exec(small, names)
+  assert names["probs"].shape == (5, 10)
+  assert set(names["state"].ids) == {*range(80), 90, 91, 92} - {17, 42}
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+  command = next(block for block in blocks("bash") if "pytest" in block).strip()
+  assert command in (ROOT / ".ci" / "run").read_text().splitlines()
+  assert "pip install -e . && legonet quickstart" in [b.strip() for b in blocks("bash")]
