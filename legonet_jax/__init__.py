@@ -2,6 +2,7 @@
 
 from legonet_jax.config import LegoConfig, Sgd
 from legonet_jax.digest import digest, environment
+from legonet_jax.encoder import ImageEncoder, encode_images, open_store, predict_images
 from legonet_jax.predict import Model, predict
 from legonet_jax.rebuild import Info, LegoState
 from legonet_jax.samples import Samples, append, drop, make_samples, select
@@ -10,7 +11,7 @@ from legonet_jax.unlearn import fit, learn, unlearn
 __version__ = "0.1.0"
 
 __all__ = [
-  "Info", "LegoConfig", "LegoState", "Model", "Samples", "Sgd",
-  "append", "digest", "drop", "environment", "fit", "learn", "make_samples",
-  "predict", "select", "unlearn",
+  "ImageEncoder", "Info", "LegoConfig", "LegoState", "Model", "Samples", "Sgd",
+  "append", "digest", "drop", "encode_images", "environment", "fit", "learn", "make_samples",
+  "open_store", "predict", "predict_images", "select", "unlearn",
 ]
