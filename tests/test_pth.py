@@ -68,7 +68,9 @@ def _zip(path, data, storages, compression=zipfile.ZIP_STORED):
 
 
 def _legacy(path, data, storages):
-  parts = [pickle.dumps(x, 2) for x in (pth._LEGACY_MAGIC, 1001, {"little_endian": True})]
+  parts = [
+    pickle.dumps(x, 2) for x in (pth._LEGACY_MAGIC, 1001, {"little_endian": True})
+  ]
   parts += [data, pickle.dumps(list(storages), 2)]
   for array in storages.values():
     parts += [struct.pack("<q", array.size), array.tobytes()]

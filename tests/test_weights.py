@@ -24,10 +24,11 @@ def torchvision_state(name, seed=0):
   state = {}
   for path, leaf in jax.tree_util.tree_leaves_with_path(shapes(name)):
     value = rng.standard_normal(leaf.shape).astype(np.float32)
-    value = 0.1 * value if leaf.shape[2:] else np.abs(value) + 0.5
+    fan_in = np.prod(leaf.shape[:3])
+    value = value / np.sqrt(fan_in) if leaf.shape[2:] else np.abs(value) / 2 + 0.5
     value = value.transpose(3, 2, 0, 1) if value.ndim == 4 else value
     key = weights.to_torchvision_name(tuple(p.key for p in path))
-    state[key] = np.ascontiguousarray(value)
+    state[key] = np.ascontiguousarray(value, np.float32)
   return state
 
 

@@ -63,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
   if args.limit is not None and args.limit < 1:
     raise errors.ConfigError(f"--limit is {args.limit}; it must be at least 1")
   devices = len(jax.devices())
-  batch = args.batch or _default_batch(args.size, devices)
+  batch = _default_batch(args.size, devices) if args.batch is None else args.batch
+  encode_lib.check_batch(batch, devices)
   net = resnet.build_resnet(args.encoder)
   progress = not args.json
   path = args.weights or weights.pretrained_path(args.encoder, progress=progress)
@@ -132,8 +133,8 @@ def _encode_all(
         writer = store.put(writer, rows)
         bar.update(len(rows))
     store.finish(writer, dataset.ids, dataset.labels, dataset.split)
-  except errors.DataError:
-    # A damaged image: mending it changes the dataset, so these rows are of no use.
+  except errors.LegoError:
+    # A damaged image, or numbers that do not fit: what mends it changes the store.
     store.discard(writer)
     raise
   return total - first

@@ -52,6 +52,14 @@ def check(spec: ImageEncoder) -> None:
     raise errors.ConfigError(f"compute is {spec.compute}; use float32 or bfloat16")
 
 
+def check_batch(batch: int, devices: int) -> None:
+  """Raises ConfigError if a batch cannot be divided among the devices."""
+  if batch < 1 or batch % devices:
+    raise errors.ConfigError(
+      f"batch is {batch}; it must be a positive multiple of the {devices} device(s)"
+    )
+
+
 def prepare(variables: resnet.Variables) -> Params:
   """Parameters for `encode_images` from a network's variables."""
   return jax.jit(resnet.fold)(variables)
@@ -121,10 +129,7 @@ def encode_batches(
     [m, d] float32, with m = B for all but the last.
   """
   found = list(devices) if devices is not None else jax.devices()
-  if batch < 1 or batch % len(found):
-    raise errors.ConfigError(
-      f"batch is {batch}; it must be a positive multiple of the {len(found)} devices"
-    )
+  check_batch(batch, len(found))
   if start % batch and start != len(dataset.ids):
     raise errors.StoreError(f"row {start} is not at the start of a batch of {batch}")
   mesh = Mesh(np.asarray(found), ("batch",))

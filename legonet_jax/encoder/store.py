@@ -8,11 +8,13 @@
 
 `meta.json` is written last and makes the store complete. Until then the folder holds
 `partial.json`, which says how the store is being made and how many rows are safely on
-disk, and `encodings.part`, which grows. Whoever continues must make it in the same way.
+disk, and `encodings.part`, which fills up. Only a run that makes it in the same way may
+continue.
 """
 
 from collections.abc import Mapping
 import contextlib
+import io
 import json
 import os
 import pathlib
@@ -112,7 +114,10 @@ def start(
   try:
     with (path / _GROWING).open("wb") as file:
       # All the space now: a full disk must not be found out after hours of work.
-      os.posix_fallocate(file.fileno(), 0, max(1, shape[0] * shape[1] * kind.itemsize))
+      size = _start_of_row(writer, shape[0])
+      if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+      file.write(_header(writer))
     _write_json(path / _PARTIAL, {"how": how, "rows": 0})
   except BaseException:
     discard(writer)
@@ -121,10 +126,22 @@ def start(
 
 
 def put(writer: Writer, rows: NDArray[np.floating]) -> Writer:
-  """Adds rows [m, d]; they are on disk when this returns."""
+  """Adds rows [m, d]; they are on disk when this returns.
+
+  Raises:
+    StoreError: if a number is NaN, or too large for the type of the store.
+  """
+  with np.errstate(over="ignore"):
+    stored = np.ascontiguousarray(rows, writer.dtype)
+  bad = np.flatnonzero(~np.isfinite(stored).all(axis=1))
+  if len(bad):
+    raise errors.StoreError(
+      f"the encoding in row {writer.rows + bad[0]} is not finite in {writer.dtype};"
+      " store float32, or check the weights"
+    )
   with (writer.path / _GROWING).open("r+b") as file:
-    file.seek(writer.rows * writer.shape[1] * writer.dtype.itemsize)
-    file.write(np.ascontiguousarray(rows, writer.dtype).data)
+    file.seek(_start_of_row(writer, writer.rows))
+    file.write(stored.data)
     file.flush()
     os.fsync(file.fileno())
   done = writer.rows + len(rows)
@@ -140,13 +157,16 @@ def finish(
 ) -> Encodings:
   """Completes the store with its columns, then drops the marks of its making."""
   path = writer.path
-  growing = np.memmap(path / _GROWING, writer.dtype, "r", shape=writer.shape)
-  columns = {"encodings": growing, "ids": ids, "labels": labels, "split": split}
-  hashes = {name: _write_array(path / f"{name}.npy", a) for name, a in columns.items()}
-  meta = {**writer.how, "version": VERSION, "sha256": hashes}
-  _write_json(path / _META, meta)
-  for name in (_PARTIAL, _GROWING):
-    (path / name).unlink(missing_ok=True)
+  for name, column in (("ids", ids), ("labels", labels), ("split", split)):
+    buffer = io.BytesIO()
+    np.save(buffer, column, allow_pickle=False)
+    _replace(path / f"{name}.npy", buffer.getvalue())
+  if (path / _GROWING).exists():  # else an earlier attempt got this far
+    (path / _GROWING).replace(path / "encodings.npy")
+  names = ("encodings", *_COLUMNS)
+  hashes = {name: fetch.sha256_of(path / f"{name}.npy") for name in names}
+  _write_json(path / _META, {**writer.how, "version": VERSION, "sha256": hashes})
+  (path / _PARTIAL).unlink()
   return open_store(path)
 
 
@@ -163,13 +183,29 @@ _ADDED = ("version", "sha256")
 
 def _continue(writer: Writer) -> Writer:
   growing = writer.path / _GROWING
+  if writer.rows == writer.shape[0] and (writer.path / "encodings.npy").is_file():
+    return writer
   size = growing.stat().st_size if growing.is_file() else 0
-  need = writer.rows * writer.shape[1] * writer.dtype.itemsize
+  need = _start_of_row(writer, writer.rows)
   if not 0 <= writer.rows <= writer.shape[0] or size < need:
     raise errors.StoreError(
       f"{growing} is shorter than {_PARTIAL} says; delete {writer.path} and start again"
     )
   return writer
+
+
+def _header(writer: Writer) -> bytes:
+  """What an .npy file of the whole array starts with."""
+  buffer = io.BytesIO()
+  descr = np.lib.format.dtype_to_descr(writer.dtype)
+  head = {"descr": descr, "fortran_order": False, "shape": writer.shape}
+  np.lib.format.write_array_header_1_0(buffer, head)
+  return buffer.getvalue()
+
+
+def _start_of_row(writer: Writer, row: int) -> int:
+  """Where a row starts in the file, in bytes."""
+  return len(_header(writer)) + row * writer.shape[1] * writer.dtype.itemsize
 
 
 def _require_same(path: pathlib.Path, made: Any, how: Mapping[str, Any]) -> None:
@@ -204,20 +240,15 @@ def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   _replace(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
 
 
-def _write_array(path: pathlib.Path, array: NDArray[Any]) -> str:
-  temporary = path.with_name(path.name + ".tmp")
-  with temporary.open("wb") as file:
-    np.save(file, array, allow_pickle=False)
-    file.flush()
-    os.fsync(file.fileno())
-  temporary.replace(path)
-  return fetch.sha256_of(path)
-
-
 def _replace(path: pathlib.Path, data: bytes) -> None:
+  """Writes a file whole or not at all."""
   temporary = path.with_name(path.name + ".tmp")
-  with temporary.open("wb") as file:
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
-  temporary.replace(path)
+  try:
+    with temporary.open("wb") as file:
+      file.write(data)
+      file.flush()
+      os.fsync(file.fileno())
+    temporary.replace(path)
+  except BaseException:
+    temporary.unlink(missing_ok=True)
+    raise
