@@ -158,7 +158,7 @@ def test_a_corrupt_archive_is_one_clear_error(tmp_path, tiny_cifar, share):
   path = _pack(tmp_path, *tiny_cifar[0])
   blob = path.read_bytes()
   path.write_bytes(blob[: int(share * len(blob))])
-  with pytest.raises(errors.DataError, match="damaged|not the official"):
+  with pytest.raises(errors.DataError, match=r"damaged|not the official"):
     data.load_dataset("cifar10", 32, folder=tmp_path)
 
 
