@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from legonet_jax.digest import environment
-from legonet_jax.encoder import resnet, weights
+from legonet_jax.encoder import encode, resnet, weights
 
 CASES = ((224, 16), (64, 128))  # image size, batch
 NAME = "resnet34"
@@ -44,11 +44,9 @@ def main() -> None:
   torch.set_num_threads(os.cpu_count() or 1)
   reference = _torch_resnet().ResNet(NAME).eval()
   state = {k: v.numpy() for k, v in reference.state_dict().items()}
-  folded = jax.jit(resnet.fold)(
-    weights.from_torchvision(resnet.build_resnet(NAME), state)
-  )
+  variables = weights.from_torchvision(resnet.build_resnet(NAME), state)
   results = [
-    measure(size, batch, reference, folded, args.rounds) for size, batch in CASES
+    measure(size, batch, reference, variables, args.rounds) for size, batch in CASES
   ]
   report = {
     "encoder": NAME,
@@ -65,11 +63,12 @@ def main() -> None:
 
 
 def measure(
-  size: int, batch: int, reference: Any, folded: resnet.Variables, rounds: int
+  size: int, batch: int, reference: Any, variables: resnet.Variables, rounds: int
 ) -> dict[str, Any]:
   """Rates of all contestants on one batch shape, and how far their features differ."""
   images = np.random.default_rng(0).standard_normal((batch, size, size, 3), np.float32)
   net = resnet.build_resnet(NAME)
+  folded = encode.prepare(encode.ImageEncoder(NAME, size), variables)
   ours = jax.jit(lambda params, x: resnet.apply_folded(net, params, x))
   began = time.perf_counter()
   compiled = ours.lower(folded, images).compile()

@@ -32,7 +32,9 @@ def _inputs(batch, height, width, channels, size, features=5):
 
 def _winograd(x, kernel, m):
   # A new function each time: `jit` would not notice a changed constant of the module.
-  return jax.jit(lambda x, kernel: winograd.conv3x3(x, kernel, m))(x, kernel)
+  return jax.jit(
+    lambda x, kernel: winograd.conv3x3(x, winograd.transform_kernel(kernel, m))
+  )(x, kernel)
 
 
 def _error(y, oracle):

@@ -8,7 +8,7 @@ import numpy as np
 from test_conv import _oracle as convolve
 from test_weights import torchvision_state
 
-from legonet_jax.encoder import resnet, weights
+from legonet_jax.encoder import encode as encode_lib, resnet, weights
 
 
 def _relu(x):
@@ -78,6 +78,10 @@ def test_inference_plain_and_folded_equals_the_oracle():
   assert plain.shape == (4, net.dim)
   assert _error(plain, oracle) < 1e-5
   assert _error(folded, oracle) < 1e-5
+  prepared = encode_lib.prepare(encode_lib.ImageEncoder("resnet18", 64), variables)
+  assert "winograd" in prepared["params"]["layer4_0"]["conv2"]
+  fast = jax.jit(resnet.apply_folded, static_argnums=0)(net, prepared, images)
+  assert _error(fast, oracle) < 1e-5
 
 
 def test_training_mode_equals_the_oracle_and_moves_the_running_statistics():

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
   writer = store.start(args.out, how, shape, args.storage)
   done, began = 0, time.perf_counter()
   if writer is not None:
-    params = encode_lib.prepare(loaded.variables)
+    params = encode_lib.prepare(spec, loaded.variables)
     encode = functools.partial(encode_lib.encode_images, spec)
     done = _encode_all(writer, encode, params, dataset, batch, progress)
   _report(args, shape, done, time.perf_counter() - began)

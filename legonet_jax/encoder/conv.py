@@ -62,7 +62,8 @@ def cpu_conv(
   if (size, stride, padding) == (3, 1, 1) and not train:
     if longest == 1:  # the other taps see only padding
       return x @ kernel[1, 1]
-    return winograd.conv3x3(x, kernel, m=4 if longest > 2 else 2)
+    m = winograd.tile_size(longest)
+    return winograd.conv3x3(x, winograd.transform_kernel(kernel, m))
   if longest <= (_SMALL_STRIDED if stride > 1 and not train else _SMALL):
     return im2col(x, kernel, stride, padding)
   return lax_conv(x, kernel, stride, padding)

@@ -60,9 +60,21 @@ def check_batch(batch: int, devices: int) -> None:
     )
 
 
-def prepare(variables: resnet.Variables) -> Params:
-  """Parameters for `encode_images` from a network's variables."""
-  return jax.jit(resnet.fold)(variables)
+def prepare(spec: ImageEncoder, variables: resnet.Variables) -> Params:
+  """Parameters for `encode_images` from a network's variables.
+
+  BatchNorm is folded into the convolutions; on a CPU their kernels are also brought
+  into the form that the convolution of this size of images uses.
+  """
+  net = resnet.build_resnet(spec.name)
+
+  def make(variables: resnet.Variables) -> resnet.Variables:
+    folded = resnet.fold(variables)
+    if jax.default_backend() == "cpu":
+      return resnet.transform(net, folded, spec.size)
+    return folded
+
+  return jax.jit(make)(variables)
 
 
 def preprocess(images: jax.Array, size: int) -> jax.Array:

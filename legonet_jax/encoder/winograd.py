@@ -53,27 +53,31 @@ def transform_kernel(kernel: jax.Array, m: int) -> jax.Array:
   return u.reshape((m + 2) ** 2, *kernel.shape[2:])
 
 
-def conv3x3(x: jax.Array, kernel: jax.Array, m: int) -> jax.Array:
+def tile_size(longest: int) -> int:
+  """The m for a map of this height or width: not overhanging it too much."""
+  return 4 if longest > 2 else 2
+
+
+def conv3x3(x: jax.Array, u: jax.Array) -> jax.Array:
   """A 3×3 convolution with stride 1 and padding 1.
 
   Args:
     x: [B, H, W, I].
-    kernel: [3, 3, I, O].
-    m: the tile of the output, 2 or 4.
+    u: [(m+2)², I, O], a kernel as `transform_kernel` returns it.
 
   Returns:
     [B, H, W, O].
   """
   batch, height, width, _ = x.shape
-  u = transform_kernel(kernel, m)
+  m = {16: 2, 36: 4}[u.shape[0]]
   tiles = -(-height // m) * -(-width // m)
-  size = (m + 2) ** 2 * tiles * max(kernel.shape[2:]) * x.dtype.itemsize
+  size = (m + 2) ** 2 * tiles * max(u.shape[1:]) * x.dtype.itemsize
   piece = _largest_divisor(batch, max(1, _PIECE_BYTES // size))
   if piece == batch:
     return _tiles(x, u, m)
   pieces = x.reshape(batch // piece, piece, *x.shape[1:])
   y: jax.Array = jax.lax.map(lambda part: _tiles(part, u, m), pieces)
-  return y.reshape(batch, height, width, kernel.shape[3])
+  return y.reshape(batch, height, width, u.shape[2])
 
 
 def _tiles(x: jax.Array, u: jax.Array, m: int) -> jax.Array:
