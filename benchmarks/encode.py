@@ -41,6 +41,7 @@ def main() -> None:
   args = parser.parse_args()
   import torch
 
+  load = os.getloadavg()[0]  # above 0: others were at work here as well
   torch.set_num_threads(os.cpu_count() or 1)
   reference = _torch_resnet().ResNet(NAME).eval()
   state = {k: v.numpy() for k, v in reference.state_dict().items()}
@@ -54,6 +55,7 @@ def main() -> None:
     "torch": torch.__version__,
     "environment": environment(),
     "rounds": args.rounds,
+    "load_average_before": load,
     "results": results,
   }
   print(json.dumps(report, indent=1))

@@ -32,6 +32,16 @@ def _error(ours, theirs):
   return np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_files_that_torch_saved_are_read_without_torch(tmp_path, zipped):
+  reference, net, variables = _pair("resnet18")
+  path = tmp_path / "w.pth"
+  state = reference.state_dict() | {"fc.weight": torch.zeros(10, 512)}
+  torch.save(state, path, _use_new_zipfile_serialization=zipped)
+  loaded = weights.load(net, path).variables
+  jax.tree.map(np.testing.assert_array_equal, loaded, variables)
+
+
 @pytest.mark.parametrize("size", [64, 224])
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
 def test_features_equal_those_of_torch(name, size):

@@ -61,7 +61,9 @@ def test_rows_after_the_last_safe_one_are_written_again(tmp_path):
 
 
 @pytest.mark.parametrize("complete", [True, False])
-@pytest.mark.parametrize("change", [{"size": 65}, {"encoder": "y"}, {"weights": "z"}])
+@pytest.mark.parametrize(
+  "change", [{"size": 65}, {"encoder": "y"}, {"weights_sha256": "z"}]
+)
 def test_another_way_of_making_it_is_refused(tmp_path, change, complete):
   writer = store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   if complete:
@@ -70,6 +72,13 @@ def test_another_way_of_making_it_is_refused(tmp_path, change, complete):
   with pytest.raises(errors.StoreError, match=next(iter(change))):
     store.start(tmp_path / "a", HOW | change, ROWS.shape, "float32")
   assert _bytes(tmp_path / "a") == before
+
+
+def test_a_renamed_file_is_the_same_file(tmp_path):
+  how = HOW | {"weights": "a.pth", "weights_sha256": "0"}
+  store.start(tmp_path / "a", how, ROWS.shape, "float32")
+  again = store.start(tmp_path / "a", how | {"weights": "b"}, ROWS.shape, "float32")
+  assert again.rows == 0
 
 
 def test_a_complete_store_needs_nothing_more(tmp_path):

@@ -179,6 +179,8 @@ def discard(writer: Writer) -> None:
 
 
 _ADDED = ("version", "sha256")
+# For people; what they name is compared by its sha256, and may have been renamed.
+_NAMES = ("weights", "dataset", "imported")
 
 
 def _continue(writer: Writer) -> Writer:
@@ -213,8 +215,8 @@ def _require_same(path: pathlib.Path, made: Any, how: Mapping[str, Any]) -> None
   wanted = json.loads(json.dumps(how))
   if not isinstance(made, dict):
     raise errors.StoreError(f"{path / _PARTIAL} is damaged; delete {path}")
-  for key in sorted({*wanted, *made}):
-    if wanted.get(key) != made.get(key):
+  for key in dict.fromkeys((*wanted, *made)):
+    if key not in _NAMES and wanted.get(key) != made.get(key):
       raise errors.StoreError(
         f"{path} was begun with {key} {_short(made.get(key))}, not"
         f" {_short(wanted.get(key))}; use another folder or delete it"
