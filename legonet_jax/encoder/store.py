@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, fetch
+from legonet_jax import errors, fetch, files
 
 VERSION = 1
 _META, _PARTIAL, _GROWING = "meta.json", "partial.json", "encodings.part"
@@ -94,7 +94,7 @@ def start(
     The writer, or None if the store is complete already.
 
   Raises:
-    StoreError: if the folder holds something else.
+    StoreError: if the folder holds something else, or the disk is full.
   """
   kind: np.dtype[np.floating] = np.dtype(dtype)
   if (path / _META).is_file():
@@ -111,17 +111,20 @@ def start(
     )
   path.mkdir(parents=True, exist_ok=True)
   writer = Writer(path, how, shape, kind, 0)
+  size = _start_of_row(writer, shape[0])
   try:
     with (path / _GROWING).open("wb") as file:
       # All the space now: a full disk must not be found out after hours of work.
-      size = _start_of_row(writer, shape[0])
       if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
       file.write(_header(writer))
     _write_json(path / _PARTIAL, {"how": how, "rows": 0})
-  except BaseException:
+  except OSError as e:
     discard(writer)
-    raise
+    raise errors.StoreError(
+      f"cannot make room for {size / 1e6:.1f} MB in {path} ({e.strerror}); free some"
+      " space or use another folder"
+    ) from None
   return writer
 
 
@@ -160,7 +163,7 @@ def finish(
   for name, column in (("ids", ids), ("labels", labels), ("split", split)):
     buffer = io.BytesIO()
     np.save(buffer, column, allow_pickle=False)
-    _replace(path / f"{name}.npy", buffer.getvalue())
+    files.write(path / f"{name}.npy", buffer.getvalue())
   if (path / _GROWING).exists():  # else an earlier attempt got this far
     (path / _GROWING).replace(path / "encodings.npy")
   names = ("encodings", *_COLUMNS)
@@ -239,18 +242,4 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
-  _replace(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
-
-
-def _replace(path: pathlib.Path, data: bytes) -> None:
-  """Writes a file whole or not at all."""
-  temporary = path.with_name(path.name + ".tmp")
-  try:
-    with temporary.open("wb") as file:
-      file.write(data)
-      file.flush()
-      os.fsync(file.fileno())
-    temporary.replace(path)
-  except BaseException:
-    temporary.unlink(missing_ok=True)
-    raise
+  files.write(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
