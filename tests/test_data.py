@@ -114,12 +114,17 @@ def test_cifar_from_tfds_is_the_same_dataset(tmp_path, tiny_cifar, monkeypatch):
   module = types.ModuleType("tensorflow_datasets")
   module.data_source = data_source
   monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
-  monkeypatch.setattr(tfds.importlib.util, "find_spec", lambda name: module)
   found = data.load_dataset("cifar10", 32, source="tfds")
   _check_tiny(found)
   _unpack(tmp_path, *tiny_cifar[0])
   direct = data.load_dataset("cifar10", 32, folder=tmp_path)
   assert found.fingerprint == direct.fingerprint
+
+
+def test_without_tfds_the_error_says_what_to_install(monkeypatch):
+  monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+  with pytest.raises(errors.DataError, match=r"legonet-jax\[tfds\]"):
+    data.load_dataset("cifar10", 32, source="tfds")
 
 
 def test_an_unknown_tfds_id_is_refused():

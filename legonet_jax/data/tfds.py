@@ -6,8 +6,9 @@ files in their official order. So the numbers here are those of the archives: th
 image has the same id, whichever way it came.
 """
 
-import importlib.util
+from collections.abc import Iterable
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +20,9 @@ _TEST_START = 50_000
 
 def load_tfds(name: str, folder: pathlib.Path | None) -> Dataset:
   """`cifar10` or `cifar100`, prepared by TFDS in `folder` (or its own default)."""
-  if importlib.util.find_spec("tensorflow_datasets") is None:
-    raise errors.DataError(
-      "tensorflow-datasets is not installed; pip install 'legonet-jax[tfds]', or use"
-      " the official archive (--source archive)"
-    )
-  import tensorflow_datasets as tfds
-
   images, labels, ids, splits = [], [], [], []
   for split in SPLITS:
-    source = tfds.data_source(
-      name, split=split, data_dir=None if folder is None else str(folder)
-    )
-    for example in source:
+    for example in _source(name, split, folder):
       images.append(np.asarray(example["image"], np.uint8))
       labels.append(int(example["label"]))
       ids.append(number_of(example["id"]))
@@ -39,6 +30,21 @@ def load_tfds(name: str, folder: pathlib.Path | None) -> Dataset:
   return make_dataset(
     name, np.stack(images), np.asarray(labels), np.asarray(ids), np.asarray(splits)
   )
+
+
+def _source(name: str, split: str, folder: pathlib.Path | None) -> Iterable[Any]:
+  """TFDS's examples of one split, in TFDS's order."""
+  try:
+    import tensorflow_datasets as tfds
+
+    data_dir = None if folder is None else str(folder)
+    source: Iterable[Any] = tfds.data_source(name, split=split, data_dir=data_dir)
+    return source
+  except ImportError as e:  # TFDS imports TensorFlow late, when it prepares a dataset
+    raise errors.DataError(
+      f"tensorflow-datasets is not usable ({e}); pip install 'legonet-jax[tfds]', or"
+      " use the official archive (--source archive)"
+    ) from None
 
 
 def number_of(example_id: str | bytes) -> int:
