@@ -2,6 +2,7 @@
 
 from legonet_jax.config import LegoConfig, Sgd
 from legonet_jax.digests import digest, environment
+from legonet_jax.encoder import ImageEncoder, encode_images, open_store, predict_images
 from legonet_jax.prediction import Model, predict
 from legonet_jax.rebuild import Info, LegoState
 from legonet_jax.samples import Samples, append, drop, make_samples, select
@@ -10,6 +11,7 @@ from legonet_jax.unlearning import fit, learn, unlearn
 __version__ = "0.1.0"
 
 __all__ = [
+  "ImageEncoder",
   "Info",
   "LegoConfig",
   "LegoState",
@@ -19,11 +21,14 @@ __all__ = [
   "append",
   "digest",
   "drop",
+  "encode_images",
   "environment",
   "fit",
   "learn",
   "make_samples",
+  "open_store",
   "predict",
+  "predict_images",
   "select",
   "unlearn",
 ]

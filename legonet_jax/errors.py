@@ -40,3 +40,19 @@ class TooFewSamplesError(LegoError):
 
 class SamplesMismatchError(LegoError):
   """The samples handed in are not the ones that the state was trained on."""
+
+
+class WeightsError(LegoError):
+  """A file of encoder weights is missing, damaged, unsafe or of another network."""
+
+
+class DownloadError(LegoError):
+  """A file could not be fetched, or is not the one that was asked for."""
+
+
+class DataError(LegoError):
+  """A dataset is missing, damaged or not in a form that can be read."""
+
+
+class StoreError(LegoError):
+  """An encoding store is missing, incomplete, damaged or made in another way."""

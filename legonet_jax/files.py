@@ -25,3 +25,9 @@ def atomic(path: pathlib.Path) -> Iterator[pathlib.Path]:
     temporary.replace(path)
   finally:
     temporary.unlink(missing_ok=True)
+
+
+def write(path: pathlib.Path, data: bytes) -> None:
+  """Writes `data` to `path`, whole or not at all."""
+  with atomic(path) as temporary:
+    temporary.write_bytes(data)

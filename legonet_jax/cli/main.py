@@ -9,9 +9,9 @@ import sys
 
 import legonet_jax
 from legonet_jax import errors
-from legonet_jax.cli import quickstart
+from legonet_jax.cli import encode, import_encodings, quickstart
 
-COMMANDS = (quickstart,)
+COMMANDS = (quickstart, encode, import_encodings)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -40,5 +40,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"legonet: error: {' '.join(str(e).split())}", file=sys.stderr)
     return 2
   except KeyboardInterrupt:
-    print("legonet: interrupted; nothing was half-written", file=sys.stderr)
+    print("legonet: interrupted, nothing is half-written; the same command goes on", file=sys.stderr)
     return 130

@@ -1,0 +1,1 @@
+"""Measurements that are not tests: `python -m benchmarks.encode`."""

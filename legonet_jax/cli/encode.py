@@ -1,0 +1,162 @@
+"""`legonet encode`: a dataset's encodings, computed once, into a store."""
+
+import argparse
+import functools
+import json
+import pathlib
+import time
+from typing import Any
+
+import jax
+import tqdm
+
+from legonet_jax import data, errors
+from legonet_jax.digests import environment
+from legonet_jax.encoder import encode as encode_lib, resnet, store, weights
+
+_EXAMPLES = """\
+examples:
+  legonet encode --dataset cifar10 --encoder resnet34 --size 224 --out cifar10_224
+  legonet encode --dataset photos/ --weights my_resnet50.pth --encoder resnet50 --out e
+  legonet encode --dataset cifar10 --data ~/cifar --split test --limit 1000 --out small
+
+Stop it whenever you like and run the same command again: it goes on where it was.
+"""
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+  """Adds the sub-command."""
+  parser = commands.add_parser(
+    "encode",
+    help="compute the encodings of a dataset",
+    description=__doc__,
+    epilog=_EXAMPLES,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  add = parser.add_argument
+  add(
+    "--dataset", required=True, help="cifar10, cifar100, FILE.npz or a folder of images"
+  )
+  add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
+  add("--encoder", default="resnet34", choices=sorted(resnet.RESNETS))
+  add("--size", type=int, default=224, help="images are scaled to this (default 224)")
+  add("--weights", type=pathlib.Path, metavar="FILE",
+      help=".pth or .safetensors (default: torchvision's, ImageNet)")  # fmt: skip
+  add("--data", type=pathlib.Path, metavar="DIR", help="where CIFAR's files are")
+  add("--source", choices=("archive", "tfds"), default="archive",
+      help="CIFAR from its official archive or from tensorflow-datasets")  # fmt: skip
+  add("--split", choices=data.SPLITS, help="only this split")
+  add("--limit", type=int, metavar="N", help="only the first N samples")
+  add(
+    "--batch", type=int, help="images per step (default on a CPU: 16 at 224, 128 at 64)"
+  )
+  add("--compute", choices=("float32", "bfloat16"), default="float32")
+  add("--storage", choices=("float32", "float16"), default="float32")
+  add("--json", action="store_true", help="print the result as JSON, no progress bar")
+  parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+  """Runs the command; 0 when the store is complete."""
+  spec = encode_lib.ImageEncoder(args.encoder, args.size, args.compute)
+  encode_lib.check(spec)
+  if args.limit is not None and args.limit < 1:
+    raise errors.ConfigError(f"--limit is {args.limit}; it must be at least 1")
+  devices = len(jax.devices())
+  batch = _default_batch(args.size, devices) if args.batch is None else args.batch
+  encode_lib.check_batch(batch, devices)
+  net = resnet.build_resnet(args.encoder)
+  progress = not args.json
+  path = args.weights or weights.pretrained_path(args.encoder, progress=progress)
+  loaded = weights.load(net, path)
+  dataset = data.load_dataset(
+    args.dataset, args.size, folder=args.data, source=args.source, progress=progress
+  )
+  dataset = data.take(dataset, args.split, args.limit)
+  shape = (len(dataset.ids), net.dim)
+  how = describe(spec, loaded, dataset, batch, devices, args.storage)
+  writer = store.start(args.out, how, shape, args.storage)
+  done, began = 0, time.perf_counter()
+  if writer is not None:
+    params = encode_lib.prepare(spec, loaded.variables)
+    encode = functools.partial(encode_lib.encode_images, spec)
+    done = _encode_all(writer, encode, params, dataset, batch, progress)
+  _report(args, shape, done, time.perf_counter() - began)
+  return 0
+
+
+def describe(
+  spec: encode_lib.ImageEncoder,
+  loaded: weights.Weights,
+  dataset: data.Dataset,
+  batch: int,
+  devices: int,
+  storage: str,
+) -> dict[str, Any]:
+  """All that the bits of a store depend on. No times: equal stores are equal bytes."""
+  return {
+    "encoder": spec.name,
+    "size": spec.size,
+    "compute": spec.compute,
+    "storage": storage,
+    "batch": batch,
+    "devices": devices,
+    "weights": loaded.source,
+    "weights_sha256": loaded.sha256,
+    "resize": "bilinear, half-pixel centres",
+    "mean": list(encode_lib.MEAN),
+    "std": list(encode_lib.STD),
+    "dataset": dataset.name,
+    "dataset_sha256": dataset.fingerprint,
+    "samples": len(dataset.ids),
+    "environment": environment(),
+  }
+
+
+def _encode_all(
+  writer: store.Writer,
+  encode: encode_lib.Encode,
+  params: encode_lib.Params,
+  dataset: data.Dataset,
+  batch: int,
+  progress: bool,
+) -> int:
+  """Encodes what is missing and completes the store; how many rows that were."""
+  first, total = writer.rows, len(dataset.ids)
+  bar = tqdm.tqdm(
+    total=total, initial=first, unit=" images", disable=not progress, smoothing=0.05
+  )
+  batches = encode_lib.encode_batches(encode, params, dataset, batch, start=first)
+  try:
+    with bar:
+      for rows in batches:
+        writer = store.put(writer, rows)
+        bar.update(len(rows))
+    store.finish(writer, dataset.ids, dataset.labels, dataset.split)
+  except errors.LegoError:
+    # A damaged image, or numbers that do not fit: what mends it changes the store.
+    store.discard(writer)
+    raise
+  return total - first
+
+
+def _report(
+  args: argparse.Namespace, shape: tuple[int, int], done: int, seconds: float
+) -> None:
+  rate = done / seconds if done else 0.0
+  if args.json:
+    result = {
+      "store": str(args.out), "samples": shape[0], "dim": shape[1], "encoded": done,
+      "seconds": round(seconds, 3), "images_per_second": round(rate, 2),
+    }  # fmt: skip
+    print(json.dumps(result))
+  elif done:
+    print(f"{args.out}: {shape[0]} encodings of width {shape[1]} ({rate:.1f} images/s)")
+  else:
+    print(f"{args.out}: complete already, {shape[0]} encodings of width {shape[1]}")
+
+
+def _default_batch(size: int, devices: int) -> int:
+  """About as many pixels per step at any size: small maps need many images."""
+  images = min(128, max(8, 16 * 224**2 // size**2 // 8 * 8))
+  return devices * images * (1 if jax.default_backend() == "cpu" else 8)

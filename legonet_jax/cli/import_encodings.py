@@ -1,0 +1,78 @@
+"""`legonet import-encodings`: a store from encodings that were made elsewhere."""
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+
+from legonet_jax import errors, fetch
+from legonet_jax.data import dataset as dataset_lib, npz
+from legonet_jax.encoder import store
+
+_EXAMPLES = """\
+FILE.npz holds `encodings` [N, d] and `labels` [N], and if you have them `ids` [N] (else
+the row numbers) and `split` [N] (0 train, 1 test; else all train).
+
+example:
+  legonet import-encodings clip_vit_b32.npz --encoder "CLIP ViT-B/32" --out clip
+"""
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+  """Adds the sub-command."""
+  parser = commands.add_parser(
+    "import-encodings",
+    help="make a store from an .npz of encodings (CLIP, DINO, a text model)",
+    description=__doc__,
+    epilog=_EXAMPLES,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  add = parser.add_argument
+  add("file", type=pathlib.Path, metavar="FILE.npz")
+  add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
+  add("--encoder", default="unknown", help="what made them; kept in meta.json")
+  add("--storage", choices=("float32", "float16"), default="float32")
+  add("--json", action="store_true", help="print the result as JSON")
+  parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+  """Runs the command; 0 when the store is complete."""
+  arrays = npz.read_arrays(args.file, "encodings")
+  encodings = arrays["encodings"]
+  if encodings.ndim != 2 or encodings.dtype.kind != "f" or encodings.size == 0:
+    raise errors.DataError(
+      f"{args.file}: encodings are {encodings.dtype}{list(encodings.shape)};"
+      " give floats [samples, width]"
+    )
+  columns = arrays["labels"], arrays["ids"], arrays["split"]
+  order = dataset_lib.check_columns(args.file.name, len(encodings), *columns)
+  labels, ids, split = (column[order] for column in columns)
+  # Infinity is what a number too large for the storage type becomes.
+  with np.errstate(over="ignore"):
+    rows = encodings[order].astype(args.storage)
+  bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+  if len(bad):
+    raise errors.DataError(
+      f"{args.file}: the encoding of id {ids[bad[0]]} is not finite in {args.storage}"
+    )
+  how = {
+    "encoder": args.encoder,
+    "imported": args.file.name,
+    "imported_sha256": fetch.sha256_of(args.file),
+    "storage": args.storage,
+    "samples": len(rows),
+  }
+  writer = store.start(args.out, how, rows.shape, args.storage)
+  if writer is not None:
+    writer = store.put(writer._replace(rows=0), rows)
+    store.finish(
+      writer, ids.astype(np.int64), labels.astype(np.int32), split.astype(np.uint8)
+    )
+  if args.json:
+    result = {"store": str(args.out), "samples": rows.shape[0], "dim": rows.shape[1]}
+    print(json.dumps(result))
+  else:
+    print(f"{args.out}: {rows.shape[0]} encodings of width {rows.shape[1]}")
+  return 0

@@ -1,0 +1,56 @@
+"""CIFAR-10 and CIFAR-100 through tensorflow-datasets (the extra `tfds`).
+
+TFDS shuffles the samples when it prepares a dataset, so a position means nothing. Each
+sample has an id such as `train_16399`, though, and TFDS counts it over the official
+files in their official order. So the numbers here are those of the archives: the same
+image has the same id, whichever way it came.
+"""
+
+from collections.abc import Iterable
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from legonet_jax import errors
+from legonet_jax.data.dataset import SPLITS, TEST, Dataset, make_dataset
+
+_TEST_START = 50_000
+
+
+def load_tfds(name: str, folder: pathlib.Path | None) -> Dataset:
+  """`cifar10` or `cifar100`, prepared by TFDS in `folder` (or its own default)."""
+  images, labels, ids, splits = [], [], [], []
+  for split in SPLITS:
+    for example in _source(name, split, folder):
+      images.append(np.asarray(example["image"], np.uint8))
+      labels.append(int(example["label"]))
+      ids.append(number_of(example["id"]))
+      splits.append(SPLITS.index(split))
+  return make_dataset(
+    name, np.stack(images), np.asarray(labels), np.asarray(ids), np.asarray(splits)
+  )
+
+
+def _source(name: str, split: str, folder: pathlib.Path | None) -> Iterable[Any]:
+  """TFDS's examples of one split, in TFDS's order."""
+  try:
+    import tensorflow_datasets as tfds
+
+    data_dir = None if folder is None else str(folder)
+    source: Iterable[Any] = tfds.data_source(name, split=split, data_dir=data_dir)
+    return source
+  except ImportError as e:  # TFDS imports TensorFlow late, when it prepares a dataset
+    raise errors.DataError(
+      f"tensorflow-datasets is not usable ({e}); pip install 'legonet-jax[tfds]', or"
+      " use the official archive (--source archive)"
+    ) from None
+
+
+def number_of(example_id: str | bytes) -> int:
+  """The id of TFDS's `train_16399` or `test_00003` in the official order."""
+  text = example_id.decode() if isinstance(example_id, bytes) else example_id
+  split, _, number = text.rpartition("_")
+  if split not in SPLITS or not number.isdecimal():
+    raise errors.DataError(f"TFDS gave the example id '{text}', not 'train_00000'")
+  return int(number) + (_TEST_START if split == SPLITS[TEST] else 0)

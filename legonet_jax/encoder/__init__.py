@@ -1,0 +1,43 @@
+"""The encoder: a pretrained ResNet in Flax, its weights, and stores of encodings."""
+
+from legonet_jax.encoder.encode import (
+  ImageEncoder,
+  encode_batches,
+  encode_images,
+  predict_images,
+  prepare,
+  preprocess,
+)
+from legonet_jax.encoder.resnet import (
+  ResNet,
+  apply,
+  apply_folded,
+  apply_train,
+  build_resnet,
+  fold,
+  init,
+)
+from legonet_jax.encoder.store import Encodings, open_store
+from legonet_jax.encoder.weights import Weights, from_torchvision, load, pretrained_path
+
+__all__ = [
+  "Encodings",
+  "ImageEncoder",
+  "ResNet",
+  "Weights",
+  "apply",
+  "apply_folded",
+  "apply_train",
+  "build_resnet",
+  "encode_batches",
+  "encode_images",
+  "fold",
+  "from_torchvision",
+  "init",
+  "load",
+  "open_store",
+  "predict_images",
+  "prepare",
+  "preprocess",
+  "pretrained_path",
+]  # fmt: skip

@@ -1,0 +1,170 @@
+"""e = En(x): images to encodings, once, at one fixed batch shape.
+
+The last bit of an encoding may depend on the shape of the batch that it is computed in.
+So every batch has the same shape, the last one padded, and an encoding is never
+computed again: it is stored under the sample's id.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors
+from legonet_jax.config import LegoConfig
+from legonet_jax.data.dataset import Dataset
+from legonet_jax.encoder import resnet
+from legonet_jax.prediction import Model, predict
+
+Params = Any
+Encode = Callable[[Params, jax.Array], jax.Array]
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageEncoder:
+  """How images become encodings; the parameters are apart.
+
+  Attributes:
+    name: `resnet18`, `resnet34` or `resnet50`.
+    size: images are scaled to this height and width.
+    compute: the type that the network computes in.
+  """
+
+  name: str = "resnet34"
+  size: int = 224
+  compute: Literal["float32", "bfloat16"] = "float32"
+
+
+def check(spec: ImageEncoder) -> None:
+  """Raises ConfigError if `spec` makes no sense."""
+  resnet.build_resnet(spec.name)
+  if not 32 <= spec.size <= 1024:
+    raise errors.ConfigError(f"size is {spec.size}; it must be in 32 ... 1024")
+  if spec.compute not in ("float32", "bfloat16"):
+    raise errors.ConfigError(f"compute is {spec.compute}; use float32 or bfloat16")
+
+
+def check_batch(batch: int, devices: int) -> None:
+  """Raises ConfigError if a batch cannot be divided among the devices."""
+  if batch < 1 or batch % devices:
+    raise errors.ConfigError(
+      f"batch is {batch}; it must be a positive multiple of the {devices} device(s)"
+    )
+
+
+def prepare(spec: ImageEncoder, variables: resnet.Variables) -> Params:
+  """Parameters for `encode_images` from a network's variables.
+
+  BatchNorm is folded into the convolutions; on a CPU their kernels are also brought
+  into the form that the convolution of this size of images uses.
+  """
+  net = resnet.build_resnet(spec.name)
+
+  def make(variables: resnet.Variables) -> resnet.Variables:
+    folded = resnet.fold(variables)
+    if jax.default_backend() == "cpu":
+      return resnet.transform(net, folded, spec.size)
+    return folded
+
+  return jax.jit(make)(variables)
+
+
+def preprocess(images: jax.Array, size: int) -> jax.Array:
+  """Bilinear resize (half-pixel centres) and ImageNet's normalisation.
+
+  Args:
+    images: [B, H, W, 3] uint8.
+    size: the wanted height and width.
+
+  Returns:
+    [B, size, size, 3] float32. Shrinking filters first, as Pillow does.
+  """
+  x = images.astype(jnp.float32) / 255
+  if x.shape[1:3] != (size, size):
+    x = jax.image.resize(x, (x.shape[0], size, size, 3), "bilinear")
+  mean, std = (jnp.asarray(v)[None, None, None, :] for v in (MEAN, STD))
+  return (x - mean) / std
+
+
+def encode_images(spec: ImageEncoder, params: Params, images: jax.Array) -> jax.Array:
+  """E [B, d] float32 of images [B, H, W, 3] uint8. Pure, for use inside `jit`."""
+  x = preprocess(images, spec.size).astype(spec.compute)
+  e = resnet.apply_folded(resnet.build_resnet(spec.name), params, x)
+  return e.astype(jnp.float32)
+
+
+def predict_images(
+  cfg: LegoConfig, encode: Encode, model: Model, params: Params, images: jax.Array
+) -> jax.Array:
+  """Predict ∘ encode: class probabilities p [B, C] of images, or of any other input.
+
+  Args:
+    cfg: the settings of the fit; static under `jit`.
+    encode: any pure function (params, batch) -> [B, d]; static under `jit`.
+    model: `state.model`.
+    params: what `encode` takes.
+    images: a batch of what `encode` takes.
+
+  Returns:
+    Probabilities float32.
+  """
+  return predict(cfg, model, encode(params, images))
+
+
+def encode_batches(
+  encode: Encode,
+  params: Params,
+  dataset: Dataset,
+  batch: int,
+  *,
+  start: int = 0,
+  devices: Sequence[jax.Device] | None = None,
+) -> Iterator[NDArray[np.float32]]:
+  """Encodings of a dataset, batch by batch, data-parallel over the devices.
+
+  Args:
+    encode: a pure function (params, batch) -> [B, d].
+    params: its parameters; copied to every device once.
+    dataset: what to encode.
+    batch: B, the fixed shape of every call; a multiple of the number of devices.
+    start: the row to start with, a multiple of B.
+    devices: all of the default platform if not given.
+
+  Yields:
+    [m, d] float32, with m = B for all but the last.
+  """
+  found = list(devices) if devices is not None else jax.devices()
+  check_batch(batch, len(found))
+  if start % batch and start != len(dataset.ids):
+    raise errors.StoreError(f"row {start} is not at the start of a batch of {batch}")
+  mesh = Mesh(np.asarray(found), ("batch",))
+  by_row, whole = PartitionSpec("batch"), PartitionSpec()  # type: ignore[no-untyped-call]
+  # Each device runs the whole function on its own part of the batch.
+  run = jax.jit(
+    jax.shard_map(encode, mesh=mesh, in_specs=(whole, by_row), out_specs=by_row)
+  )
+  held = jax.device_put(params, NamedSharding(mesh, whole))
+
+  def submit(row: int) -> tuple[int, jax.Array]:
+    images = dataset.read(row, min(row + batch, len(dataset.ids)))
+    padded = np.zeros((batch, *images.shape[1:]), images.dtype)
+    padded[: len(images)] = images
+    return len(images), run(held, jax.device_put(padded, NamedSharding(mesh, by_row)))
+
+  # One batch ahead: the next images are read while the devices compute.
+  waiting: tuple[int, jax.Array] | None = None
+  for row in range(start, len(dataset.ids), batch):
+    ahead = submit(row)
+    if waiting is not None:
+      yield np.asarray(waiting[1])[: waiting[0]]
+    waiting = ahead
+  if waiting is not None:
+    yield np.asarray(waiting[1])[: waiting[0]]

@@ -1,0 +1,120 @@
+"""A download is whole and right, or it is not there."""
+
+import hashlib
+import http.server
+import os
+import threading
+
+import pytest
+
+from legonet_jax import errors, fetch
+
+DATA = bytes(range(256)) * 4096
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+  def do_GET(self):
+    asked = self.headers.get("Range")
+    self.server.ranges.append(asked)
+    start = int(asked[6:-1]) if asked and self.server.resumable else 0
+    if start >= len(DATA) and asked:
+      self.send_response(416)
+      self.send_header("Content-Range", f"bytes */{len(DATA)}")
+      self.end_headers()
+      return
+    self.send_response(206 if start else 200)
+    self.send_header("Content-Length", str(len(DATA) - start))
+    self.end_headers()
+    stop = self.server.breaks.pop(0) if self.server.breaks else len(DATA)
+    self.wfile.write(DATA[start:stop])
+
+  def log_message(self, *args):
+    pass
+
+
+@pytest.fixture
+def server():
+  httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+  httpd.ranges, httpd.breaks, httpd.resumable = [], [], True
+  thread = threading.Thread(target=httpd.serve_forever)
+  thread.start()
+  yield httpd
+  httpd.shutdown()
+  thread.join()
+  httpd.server_close()
+
+
+def _remote(server, data=DATA):
+  url = f"http://127.0.0.1:{server.server_port}/file.pth"
+  return fetch.Remote(url, hashlib.sha256(data).hexdigest())
+
+
+def test_a_file_is_fetched_once(server, tmp_path):
+  path = fetch.fetch(_remote(server), tmp_path / "new", progress=False)
+  assert path.read_bytes() == DATA
+  assert fetch.fetch(_remote(server), tmp_path / "new", progress=False) == path
+  assert server.ranges == [None]
+
+
+def test_a_broken_connection_is_resumed_where_it_broke(server, tmp_path):
+  server.breaks = [300_000, 700_000]
+  path = fetch.fetch(_remote(server), tmp_path, progress=False)
+  assert path.read_bytes() == DATA
+  assert server.ranges == [None, "bytes=300000-", "bytes=700000-"]
+
+
+def test_what_arrived_is_kept_for_the_next_run(server, tmp_path):
+  server.breaks = [500_000]
+  with pytest.raises(errors.DownloadError, match="resume"):
+    fetch.fetch(_remote(server), tmp_path, attempts=1, progress=False)
+  assert os.listdir(tmp_path) == ["file.pth.part"]
+  fetch.fetch(_remote(server), tmp_path, progress=False)
+  assert server.ranges[-1] == "bytes=500000-"
+  assert os.listdir(tmp_path) == ["file.pth"]
+
+
+def test_a_server_without_ranges_sends_all_again(server, tmp_path):
+  server.breaks, server.resumable = [500_000], False
+  assert fetch.fetch(_remote(server), tmp_path, progress=False).read_bytes() == DATA
+
+
+def test_a_complete_part_needs_no_more_bytes(server, tmp_path):
+  (tmp_path / "file.pth.part").write_bytes(DATA)
+  assert fetch.fetch(_remote(server), tmp_path, progress=False).read_bytes() == DATA
+
+
+def test_a_part_that_is_too_long_is_fetched_again(server, tmp_path):
+  (tmp_path / "file.pth.part").write_bytes(DATA + b"x")
+  assert fetch.fetch(_remote(server), tmp_path, progress=False).read_bytes() == DATA
+
+
+def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
+  with pytest.raises(errors.DownloadError, match="sha256"):
+    fetch.fetch(_remote(server, b"other"), tmp_path, progress=False)
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_damaged_cached_file_is_not_used(server, tmp_path):
+  (tmp_path / "file.pth").write_bytes(DATA[:-1])
+  with pytest.raises(errors.DownloadError, match="delete it"):
+    fetch.fetch(_remote(server), tmp_path, progress=False)
+
+
+def test_offline_says_where_to_put_the_file(tmp_path):
+  remote = fetch.Remote("http://127.0.0.1:9/file.pth", "0" * 64)
+  with pytest.raises(errors.DownloadError, match=str(tmp_path / "file.pth")):
+    fetch.fetch(remote, tmp_path, progress=False)
+
+
+def test_a_full_disk_is_an_oserror_not_a_network_problem(server, tmp_path):
+  (tmp_path / "file.pth.part").symlink_to("/dev/full")
+  with pytest.raises(OSError, match="No space left"):
+    fetch.fetch(_remote(server), tmp_path, progress=False)
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):
+  monkeypatch.setenv("LEGONET_CACHE", str(tmp_path))
+  assert fetch.cache_dir() == tmp_path
+  monkeypatch.delenv("LEGONET_CACHE")
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  assert fetch.cache_dir() == tmp_path / "legonet-jax"
