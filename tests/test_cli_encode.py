@@ -64,6 +64,7 @@ def test_an_interrupted_and_resumed_run_gives_the_same_bytes(
   with monkeypatch.context() as patch:
     patch.setattr(store, "put", interrupted)
     assert cli.main(_args(inputs, tmp_path / "twice")) == 130
+  assert "the same command goes on" in capsys.readouterr().err
   unfinished = _bytes(tmp_path / "twice")
   assert "meta.json" not in unfinished
   for change in (

@@ -40,5 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"legonet: error: {' '.join(str(e).split())}", file=sys.stderr)
     return 2
   except KeyboardInterrupt:
-    print("legonet: interrupted, nothing is half-written; the same command goes on", file=sys.stderr)
+    print(
+      "legonet: interrupted, nothing is half-written; the same command goes on",
+      file=sys.stderr,
+    )
     return 130
