@@ -15,7 +15,9 @@ from legonet_jax.config import LegoConfig
 def init_weights(cfg: LegoConfig, dim: int, words: jax.Array) -> jax.Array:
   """Random W_j [C, d] from the adapter's own id (as `words` [2]), and nothing else."""
   key = ids_lib.fold_in_id(cfg.seed, ids_lib.INIT_STREAM, words)
-  return cfg.solver.init_scale * jax.random.normal(key, (cfg.num_classes, dim))
+  return cfg.solver.init_scale * jax.random.normal(
+    key, (cfg.num_classes, dim), jnp.float32
+  )
 
 
 def dequantize(cfg: LegoConfig, codes: jax.Array) -> jax.Array:
@@ -38,4 +40,5 @@ def loss(weights: jax.Array, x: jax.Array, labels: jax.Array) -> jax.Array:
   logp = jax.nn.log_softmax(z, axis=0)
   classes = jnp.arange(weights.shape[0])
   hit = classes[:, None] == labels[None, :]  # all False in a padding row
-  return -jnp.sum(jnp.where(hit, logp, 0.0)) / jnp.maximum(jnp.sum(labels >= 0), 1)
+  count = jnp.sum(labels >= 0).astype(jnp.float32)
+  return -jnp.sum(jnp.where(hit, logp, 0.0)) / jnp.maximum(count, 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import dataclasses
 import hashlib
 import json
+import operator
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,21 @@ OptimizerFactory = Callable[..., optax.GradientTransformation]
 _MAX_ADAPTERS = 2**24
 
 
+def _make_plain(config: Any) -> None:
+  """Turns numbers of any kind into Python's, so that equal settings are the same."""
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    try:
+      if field.type is int:
+        value = operator.index(value)
+      elif field.type in (float, float | None) and value is not None:
+        value = float(value)
+    except (TypeError, ValueError) as e:
+      kind = "a whole number" if field.type is int else "a number"
+      raise errors.ConfigError(f"{field.name} is {value!r}; it must be {kind}") from e
+    object.__setattr__(config, field.name, value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Sgd:
   """Algorithm 1 of the paper: softmax cross-entropy on mini-batches of D_aj.
@@ -33,13 +49,15 @@ class Sgd:
     batch_size: samples per step. An adapter's batches follow the hash order of its
       own members, so they do not depend on any other sample.
     optimizer: the name of an optax optimiser (`"sgd"`, `"adam"`, ...) or a function
-      that returns a `GradientTransformation`.
-    options: keyword arguments of the optimiser, as pairs.
+      that returns a `GradientTransformation`, defined at the top of a module, because
+      the settings remember it by its name.
+    options: keyword arguments of the optimiser, as pairs or a dict.
     init_scale: standard deviation of the initial weights.
     lanes: adapters trained side by side under `vmap`. Fixed for the life of a model:
       another width may give other bits.
     tile_batches: batches per lane that one call of the executable holds. It sets the
-      memory of a call and how often the host is asked for more rows, never the result.
+      memory of a call and how often the host is asked for more rows, never the
+      weights; it is free to change for a given state.
   """
 
   epochs: int = 20
@@ -49,6 +67,17 @@ class Sgd:
   init_scale: float = 0.01
   lanes: int = 2
   tile_batches: int = 16
+
+  def __post_init__(self) -> None:
+    try:
+      pairs = sorted(dict(self.options).items())
+    except (TypeError, ValueError) as e:
+      raise errors.ConfigError(
+        f"solver.options are {self.options!r}; give pairs"
+      ) from e
+    options = tuple((k, v.item() if hasattr(v, "item") else v) for k, v in pairs)
+    object.__setattr__(self, "options", options)
+    _make_plain(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,21 +118,25 @@ class LegoConfig:
   solver: Sgd = Sgd()
 
   def __post_init__(self) -> None:
+    _make_plain(self)
     _check(self)
 
 
 def make_optimizer(solver: Sgd) -> optax.GradientTransformation:
   """The optax transformation that `solver` names."""
-  options = dict(solver.options)
-  if callable(solver.optimizer):
-    return solver.optimizer(**options)
+  factory, options = solver.optimizer, dict(solver.options)
+  if isinstance(factory, str):
+    factory = getattr(optax, factory, factory)
   try:
-    return getattr(optax, solver.optimizer)(**options)
-  except (AttributeError, TypeError) as e:
+    made = factory(**options)  # type: ignore[operator]
+  except TypeError as e:
     raise errors.ConfigError(
       f"optimizer {solver.optimizer!r} with options {options}: {e};"
       " name a function of optax and its keyword arguments"
     ) from e
+  if not isinstance(made, optax.GradientTransformation):
+    raise errors.ConfigError(f"{solver.optimizer!r} is not an optimiser of optax")
+  return made
 
 
 def describe(config: Any) -> Any:
@@ -116,14 +149,31 @@ def describe(config: Any) -> Any:
     }
   if isinstance(config, (tuple, list)):
     return [describe(v) for v in config]
-  if callable(config):
-    return f"{config.__module__}.{config.__qualname__}"
-  return config
+  if config is None or isinstance(config, (bool, int, float, str)):
+    return config
+  name = getattr(config, "__qualname__", "<")
+  if "<" in name:  # a lambda or an inner function: many have the same name
+    raise errors.ConfigError(
+      f"{config!r} cannot be told from others by its name; settings hold plain values"
+      " and functions that are defined at the top of a module"
+    )
+  return f"{config.__module__}.{name}"
 
 
 def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of all settings, by which a state recognises its own."""
-  text = json.dumps(describe(cfg), sort_keys=True).encode()
+  return _sha256(
+    dataclasses.replace(cfg, solver=dataclasses.replace(cfg.solver, tile_batches=1))
+  )
+
+
+def sample_fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
+  """A fingerprint [32] of the settings that samples are made with."""
+  return _sha256((cfg.encoder, cfg.feature_map, cfg.feature_range, cfg.num_classes))
+
+
+def _sha256(config: Any) -> NDArray[np.uint8]:
+  text = json.dumps(describe(config), sort_keys=True).encode()
   return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 
 
@@ -169,4 +219,9 @@ def _check(cfg: LegoConfig) -> None:
   for name in ("epochs", "batch_size", "lanes", "tile_batches"):
     value = getattr(cfg.solver, name)
     need(value >= 1, f"solver.{name} is {value}; it must be at least 1")
+  need(
+    0 <= cfg.solver.init_scale < float("inf"),
+    f"solver.init_scale is {cfg.solver.init_scale}; it must be finite and at least 0",
+  )
   make_optimizer(cfg.solver)
+  describe(cfg)

@@ -7,6 +7,8 @@ every encoding and label, the routes, the anchors, the keys and all weights, bit
 
 import hashlib
 import importlib.metadata
+import os
+import pathlib
 import platform
 
 import jax
@@ -27,24 +29,28 @@ def digest(state: LegoState) -> str:
   return sha.hexdigest()
 
 
-def adapter_digests(state: LegoState) -> list[str]:
-  """The sha256 of each adapter's key and weights [n], to see which ones differ."""
-  keys, weights = np.asarray(state.model.keys), np.asarray(state.model.weights)
-  return [
-    hashlib.sha256(k.tobytes() + w.tobytes()).hexdigest()
-    for k, w in zip(keys, weights, strict=True)
-  ]
-
-
 def environment() -> dict[str, str]:
   """What the bits of a state depend on besides its settings and samples."""
   device = jax.devices()[0]
+  packages = ("jax", "jaxlib", "optax", "numpy")
   return {
-    "jax": jax.__version__,
-    "jaxlib": importlib.metadata.version("jaxlib"),
+    **{name: importlib.metadata.version(name) for name in packages},
     "platform": device.platform,
     "device": device.device_kind,
     "machine": platform.machine(),
+    "processor": _processor(),
+    "cpu_threads": str(os.cpu_count()),
+    "xla_flags": os.environ.get("XLA_FLAGS", ""),
     "python": platform.python_version(),
-    "numpy": np.__version__,
   }
+
+
+def _processor() -> str:
+  """The CPU's model name where the system tells it."""
+  try:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+  except OSError:
+    return platform.processor()
+  return next(
+    (s.split(":")[1].strip() for s in lines if s.startswith("model name")), ""
+  )

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, numerics
 from legonet_jax.config import LegoConfig
 
 MAX_CODE = 127
@@ -82,16 +82,21 @@ def encode_features(cfg: LegoConfig, encodings: jax.Array) -> jax.Array:
 _encode_block = jax.jit(encode_features, static_argnums=0)
 
 
+@numerics.pinned()
 def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
   """Codes [N, d] of a host array, in blocks of one fixed shape.
 
   One shape for all calls: the last bit of a norm may depend on the shape of the batch
   that it is computed in, and a sample must get the same codes whenever it comes.
   """
-  rows = np.asarray(encodings)
-  if rows.ndim != 2:
+  try:
+    rows = np.asarray(encodings)
+  except ValueError as e:
+    raise errors.SampleError(f"encodings are not an array: {e}") from e
+  if rows.ndim != 2 or not rows.shape[1] or rows.dtype.kind not in "fiu":
     raise errors.SampleError(
-      f"encodings have shape {rows.shape}; give [samples, width]"
+      f"encodings have shape {rows.shape} and type {rows.dtype};"
+      " give real numbers [samples, width]"
     )
   codes = np.empty(rows.shape, np.int8)
   for start in range(0, len(rows), _BLOCK):
@@ -99,8 +104,8 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
     sane = (np.abs(part) < _TOO_LARGE).all(axis=1)  # False for NaN as well
     if not sane.all():
       raise errors.SampleError(
-        f"encoding in row {start + int(np.argmin(sane))} has a NaN or infinite value;"
-        " drop or re-encode that sample"
+        f"encoding in row {start + int(np.argmin(sane))} has a value that is NaN,"
+        " infinite or over 1e30; drop or re-encode that sample"
       )
     block = np.zeros((_BLOCK, rows.shape[1]), np.float32)
     block[: len(part)] = part

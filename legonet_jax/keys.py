@@ -60,7 +60,7 @@ def _perturb(cfg: LegoConfig, codes: jax.Array, words: jax.Array) -> jax.Array:
 
   def one(code: jax.Array, word: jax.Array) -> jax.Array:
     key = ids_lib.fold_in_id(cfg.seed, ids_lib.KEY_STREAM, word)
-    xi = cfg.key_noise / unit * jax.random.normal(key, (dim,))
+    xi = cfg.key_noise / unit * jax.random.normal(key, (dim,), jnp.float32)
     return jnp.clip(jnp.round(code.astype(jnp.float32) + xi), -m, m).astype(jnp.int8)
 
   return jax.vmap(one)(codes, words)

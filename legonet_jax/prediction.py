@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from legonet_jax import adapters, features, routing
+from legonet_jax import adapters, errors, features, routing
 from legonet_jax.config import LegoConfig
 
 _BLOCK = 128
@@ -64,16 +64,25 @@ def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
     encodings: what the encoder gave, not mapped.
 
   Returns:
-    Probabilities float32.
+    Probabilities float32; NaN for an encoding with a NaN or an infinity. Their gradient
+    with respect to encodings is zero, because encodings are rounded.
   """
+  if encodings.ndim not in (1, 2) or encodings.shape[-1] != model.keys.shape[1]:
+    raise errors.SampleError(
+      f"encodings have shape {encodings.shape}; this model takes"
+      f" [samples, {model.keys.shape[1]}] or [{model.keys.shape[1]}]"
+    )
   if encodings.ndim == 1:
     return predict(cfg, model, encodings[None])[0]
 
   def block(e: jax.Array) -> jax.Array:
     z, share = adapter_logits(cfg, model, e)
     if cfg.aggregate == "probs":
-      return jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
-    return jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
+      p = jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
+    else:
+      p = jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
+    sound = jnp.all(jnp.isfinite(e), axis=-1, keepdims=True)
+    return jnp.where(jnp.broadcast_to(sound, p.shape), p, jnp.nan)
 
   if len(encodings) <= _BLOCK:
     return block(encodings)

@@ -20,6 +20,7 @@ from legonet_jax import (
   ids as ids_lib,
   keys as keys_lib,
   membership,
+  numerics,
   routing,
   training,
 )
@@ -92,6 +93,7 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
   )
 
 
+@numerics.pinned()
 def rebuild(
   cfg: LegoConfig,
   samples: Samples,
@@ -119,15 +121,15 @@ def rebuild(
 
   anchors = _anchors(cfg, ids, old.anchors)
   moved = not np.array_equal(anchors, old.anchors)
+  prints = _carry_rows(old.prints, origin)
+  prints[new] = samples.prints[rows_of(samples, ids[new])]
+  to_route = np.flatnonzero(new | moved)
+  rows = _checked_rows(samples, ids, prints, to_route)
+
   keys = np.asarray(old.model.keys)
   if moved:
     keys = keys_lib.keys_from_anchors(cfg, samples, anchors)
-
-  prints = _carry_rows(old.prints, origin)
-  prints[new] = samples.prints[rows_of(samples, ids[new])]
   routes = _carry_rows(old.routes, origin)
-  to_route = np.flatnonzero(new | moved)
-  rows = _checked_rows(samples, ids, prints, to_route)
   routes[to_route] = routing.route_array(cfg, samples.codes[rows], keys)
 
   # An adapter is the same one as before if its id is; `source` is where it stood.
@@ -152,7 +154,10 @@ def rebuild(
     balance=membership.balance(sizes),
     exact=cfg.key_policy != "keep",
   )
-  return LegoState(model, anchors, ids, routes, prints, old.settings), info
+  state = LegoState(model, anchors, ids, routes, prints, old.settings)
+  for array in state[1:]:
+    array.setflags(write=False)
+  return state, info
 
 
 def _anchors(cfg: LegoConfig, ids: Ids, before: Ids) -> Ids:
@@ -216,7 +221,12 @@ def _checked_rows(
 ) -> NDArray[np.intp]:
   """Rows of the samples at `positions` of the set, if they are what they were."""
   unique, inverse = np.unique(positions, return_inverse=True)
-  rows = rows_of(samples, ids[unique])
+  try:
+    rows = rows_of(samples, ids[unique])
+  except errors.UnknownIdError as e:
+    raise errors.SamplesMismatchError(
+      f"the table lacks a retained sample: {e}; hand in all samples of the state"
+    ) from e
   differs = (samples.prints[rows] != prints[unique]).any(axis=1)
   if differs.any():
     raise errors.SamplesMismatchError(

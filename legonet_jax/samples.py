@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors, features
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, sample_fingerprint
 from legonet_jax.ids import Ids
 
 
@@ -26,12 +26,14 @@ class Samples(NamedTuple):
     labels: [N] int32 in 0 ... C-1.
     prints: [N, 16] uint8, a fingerprint of each row, by which a state recognises the
       samples that it was trained on.
+    made_with: [32] uint8, a fingerprint of the settings that they were made with.
   """
 
   ids: Ids
   codes: NDArray[np.int8]
   labels: NDArray[np.int32]
   prints: NDArray[np.uint8]
+  made_with: NDArray[np.uint8]
 
 
 def make_samples(
@@ -77,7 +79,8 @@ def make_samples(
     for i, c, row in zip(keys.tolist(), y.tolist(), codes, strict=True)
   ]
   table = np.frombuffer(b"".join(prints), np.uint8).reshape(-1, 16)
-  return _frozen(keys, codes, y.astype(np.int32), table)
+  made_with = sample_fingerprint(cfg)
+  return _frozen((keys, codes, y.astype(np.int32), table), made_with)
 
 
 def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
@@ -93,15 +96,16 @@ def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
 
 
 def select(samples: Samples, ids: ArrayLike) -> Samples:
-  """The table with only `ids`."""
-  rows = np.sort(rows_of(samples, np.asarray(ids, np.int64)))
-  return _frozen(*(column[rows] for column in samples))
+  """The table with only `ids`, each named once."""
+  rows = np.sort(rows_of(samples, check_ids(ids)))
+  return _frozen((column[rows] for column in samples[:-1]), samples.made_with)
 
 
 def drop(samples: Samples, ids: ArrayLike) -> Samples:
-  """The table without `ids`: the rows themselves are gone."""
-  rows = rows_of(samples, np.asarray(ids, np.int64))
-  return _frozen(*(np.delete(column, rows, axis=0) for column in samples))
+  """The table without `ids`, each named once: the rows themselves are gone."""
+  rows = rows_of(samples, check_ids(ids))
+  left = (np.delete(column, rows, axis=0) for column in samples[:-1])
+  return _frozen(left, samples.made_with)
 
 
 def append(samples: Samples, new: Samples) -> Samples:
@@ -111,14 +115,39 @@ def append(samples: Samples, new: Samples) -> Samples:
       f"new encodings have width {new.codes.shape[1]}, the others"
       f" {samples.codes.shape[1]}; use the same encoder"
     )
+  if not np.array_equal(new.made_with, samples.made_with):
+    raise errors.SamplesMismatchError(
+      "the new samples were made with another encoder, feature map or number of"
+      " classes; make them with the settings of the others"
+    )
   known = new.ids[np.isin(new.ids, samples.ids)]
   if len(known):
     raise errors.DuplicateIdError(
       f"id {known[0]} is in the table already; drop it first or use another id"
     )
   at = np.searchsorted(samples.ids, new.ids)
-  pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(samples, new, strict=True)
-  return _frozen(*(np.insert(a, at, b, axis=0) for a, b in pairs))
+  pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(
+    samples[:-1], new[:-1], strict=True
+  )
+  merged = (np.insert(a, at, b, axis=0) for a, b in pairs)
+  return _frozen(merged, samples.made_with)
+
+
+def check_ids(ids: ArrayLike) -> Ids:
+  """Ids [m] of a request as int64, each named once."""
+  wanted = np.atleast_1d(np.asarray(ids))
+  if not wanted.size:
+    return np.zeros(0, np.int64)
+  if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+    raise errors.SampleError(
+      f"ids have shape {wanted.shape} and type {wanted.dtype}; give a list of integers"
+    )
+  unique, counts = np.unique(wanted, return_counts=True)
+  if len(unique) < len(wanted):
+    raise errors.DuplicateIdError(
+      f"id {unique[counts > 1][0]} is named twice; name each sample once"
+    )
+  return wanted.astype(np.int64)
 
 
 def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
@@ -129,10 +158,14 @@ def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
     )
   if array.dtype.kind not in "iu":
     raise errors.SampleError(f"{name} have type {array.dtype}; they must be integers")
+  if array.size and int(array.max()) >= 2**63:
+    raise errors.SampleError(f"{name} have {array.max()}; they must be below 2**63")
   return array.astype(np.int64)
 
 
-def _frozen(*columns: NDArray[Any]) -> Samples:
-  for column in columns:
+def _frozen(columns: Iterable[NDArray[Any]], made_with: NDArray[np.uint8]) -> Samples:
+  ids, codes, labels, prints = columns
+  samples = Samples(ids, codes, labels, prints, made_with)
+  for column in samples:
     column.setflags(write=False)
-  return Samples(*columns)
+  return samples

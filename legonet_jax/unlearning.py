@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors, ids as ids_lib, samples as samples_lib, training
-from legonet_jax.config import LegoConfig, fingerprint
+from legonet_jax.config import LegoConfig, fingerprint, sample_fingerprint
 from legonet_jax.ids import Ids
 from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
 from legonet_jax.samples import Samples
@@ -44,6 +44,7 @@ def fit(
     )
   if not len(samples.ids):
     raise errors.TooFewSamplesError("there is no sample to fit on; give at least one")
+  _check_samples(cfg, samples)
   start = untrained(cfg, samples.codes.shape[1], keys)
   return rebuild(cfg, samples, start, _NONE, samples.ids, progress)
 
@@ -70,7 +71,9 @@ def unlearn(
 
   Raises:
     EmptyRequestError, DuplicateIdError: the request has no id, or one twice.
-    ForgottenIdError, UnknownIdError: the model does not hold that sample.
+    ForgottenIdError: the model does not hold that sample, but the table does.
+    UnknownIdError: neither holds it. A state remembers nothing of a forgotten sample,
+      not even that it was there.
     TooFewSamplesError: fewer samples than adapters would remain to be anchors.
   """
   _check_fits(cfg, state, samples)
@@ -83,7 +86,10 @@ def unlearn(
         f"sample {missing} is not in the model: forgotten already or never learned;"
         " leave it out of the request"
       )
-    raise errors.UnknownIdError(f"no sample has id {missing}; check the request's ids")
+    raise errors.UnknownIdError(
+      f"no sample has id {missing}: it never was, or is forgotten and dropped;"
+      " check the request's ids"
+    )
   if len(wanted) == len(state.ids):
     raise errors.TooFewSamplesError(
       "the request would forget every sample; delete the model instead"
@@ -128,19 +134,10 @@ def learn(
 
 def _request(ids: ArrayLike) -> Ids:
   """The ids [m] of a request, distinct and at least one."""
-  wanted = np.atleast_1d(np.asarray(ids))
+  wanted = samples_lib.check_ids(ids)
   if not wanted.size:
     raise errors.EmptyRequestError("the request names no sample; give at least one id")
-  if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
-    raise errors.SampleError(
-      f"ids have shape {wanted.shape} and type {wanted.dtype}; give a list of integers"
-    )
-  unique, counts = np.unique(wanted, return_counts=True)
-  if len(unique) < len(wanted):
-    raise errors.DuplicateIdError(
-      f"the request names id {unique[counts > 1][0]} twice; name each sample once"
-    )
-  return wanted.astype(np.int64)
+  return wanted
 
 
 def _locate(
@@ -158,9 +155,24 @@ def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
     raise errors.ConfigError(
       "the state was made with other settings; hand in the settings of the fit"
     )
+  if state.ids.dtype != np.int64 or state.anchors.dtype != np.int64:
+    raise errors.ConfigError(
+      "the state's ids are not int64 any more; jax cuts them to 32 bits, so pass only"
+      " `state.model` to jitted functions"
+    )
+  _check_samples(cfg, samples)
   dim = state.model.keys.shape[1]
   if samples.codes.shape[1] != dim:
     raise errors.SampleError(
       f"the samples have width {samples.codes.shape[1]}, the state {dim};"
       " use encodings of the same encoder"
+    )
+
+
+def _check_samples(cfg: LegoConfig, samples: Samples) -> None:
+  """Raises if the samples were made with settings that give other features."""
+  if not np.array_equal(samples.made_with, sample_fingerprint(cfg)):
+    raise errors.SamplesMismatchError(
+      "the samples were made with another encoder, feature map or number of classes;"
+      " make them with these settings"
     )

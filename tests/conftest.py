@@ -1,8 +1,5 @@
 """Strict flags and one tiny world that all tests share, so that it compiles once."""
 
-import os
-import pathlib
-
 import jax
 import numpy as np
 import pytest
@@ -10,7 +7,6 @@ import pytest
 import legonet_jax as lego
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_numpy_dtype_promotion", "standard")
 jax.config.update("jax_debug_nans", True)
 
 DIM, CLASSES, COUNT = 7, 3, 60
@@ -58,13 +54,3 @@ def samples() -> lego.Samples:
 @pytest.fixture(scope="session")
 def state(samples) -> lego.LegoState:
   return lego.fit(CONFIG, samples)[0]
-
-
-@pytest.fixture(scope="session")
-def shared() -> pathlib.Path:
-  """The developers' folder with real data, which a user does not have."""
-  default = pathlib.Path(__file__).parents[2] / "shared"
-  path = pathlib.Path(os.environ.get("LEGONET_SHARED", default))
-  if not (path / "data" / "cifar10_resnet34_224").is_dir():
-    pytest.skip("needs the real encodings; set LEGONET_SHARED to their folder")
-  return path

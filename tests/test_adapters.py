@@ -122,3 +122,20 @@ def test_any_optax_optimiser_can_be_named_or_handed_in(samples):
   )
   one, two = lego.fit(named, samples)[0], lego.fit(handed, samples)[0]
   np.testing.assert_array_equal(one.model.weights, two.model.weights)
+
+
+def test_xi_and_initial_weights_of_one_anchor_are_independent():
+  words = jnp.asarray(ids_lib.to_words(np.array([7])))[0]
+  streams = [
+    jax.random.normal(ids_lib.fold_in_id(0, stream, words), (1000,))
+    for stream in (ids_lib.KEY_STREAM, ids_lib.INIT_STREAM)
+  ]
+  assert abs(float(jnp.corrcoef(*streams)[0, 1])) < 0.2
+
+
+def test_progress_counts_all_samples_and_epochs(samples):
+  seen = []
+  _, info = lego.fit(CONFIG, samples, progress=lambda done, of: seen.append((done, of)))
+  total = info.samples_retrained * CONFIG.solver.epochs
+  assert seen[-1] == (total, total)
+  assert [done for done, _ in seen] == sorted({done for done, _ in seen})

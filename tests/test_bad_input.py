@@ -4,11 +4,14 @@ import copy
 import dataclasses
 
 from conftest import CLASSES, CONFIG, COUNT, DIM, encodings, ids, labels
+import jax
 import numpy as np
+import optax
 import pytest
 
 import legonet_jax as lego
 from legonet_jax import errors
+from legonet_jax.config import fingerprint
 
 
 def change(array, at, value):
@@ -20,17 +23,17 @@ def change(array, at, value):
 BAD_SAMPLES = {
   "a NaN": (
     errors.SampleError,
-    "row 3 has a NaN",
+    "row 3 has a value",
     {"e": change(encodings(), (3, 1), np.nan)},
   ),
   "an infinity": (
     errors.SampleError,
-    "row 0 has a NaN",
+    "row 0 has a value",
     {"e": change(encodings(), (0, 0), -np.inf)},
   ),
   "a flat array": (
     errors.SampleError,
-    "give \\[samples, width\\]",
+    "real numbers \\[samples, width\\]",
     {"e": np.zeros(5)},
   ),
   "too few labels": (errors.SampleError, "labels have shape", {"y": labels()[1:]}),
@@ -46,6 +49,14 @@ BAD_SAMPLES = {
     "occurs twice",
     {"i": change(ids(), 0, ids()[1])},
   ),
+  "an id of 64 bits": (
+    errors.SampleError,
+    "below 2",
+    {"i": ids().astype(np.uint64) + np.uint64(2**63)},
+  ),
+  "text": (errors.SampleError, "real numbers", {"e": np.full((COUNT, 2), "x")}),
+  "no width": (errors.SampleError, "real numbers", {"e": np.zeros((COUNT, 0))}),
+  "ragged rows": (errors.SampleError, "not an array", {"e": [[1.0], [1.0, 2.0]]}),
   "a negative id": (errors.SampleError, "negative", {"i": change(ids(), 0, -4)}),
   "float ids": (errors.SampleError, "must be integers", {"i": ids() / 1.0}),
 }
@@ -70,17 +81,54 @@ BAD_CONFIGS = {
   "a mean that is not": ({"aggregate": "median"}, "aggregate"),
   "negative noise": ({"key_noise": -1.0}, "key_noise"),
   "a large seed": ({"seed": 2**32}, "seed"),
-  "no epochs": ({"solver": lego.Sgd(epochs=0)}, "solver.epochs"),
-  "an unknown optimiser": ({"solver": lego.Sgd(optimizer="sdg")}, "sdg"),
-  "a wrong option": ({"solver": lego.Sgd(options=(("rate", 1),))}, "rate"),
+  "half an epoch": ({"solver": {"epochs": 1.5}}, "whole number"),
+  "a schedule as optimiser": (
+    {"solver": {"optimizer": "constant_schedule", "options": {"value": 1}}},
+    "not an optimiser",
+  ),
+  "a wrong option of a function": (
+    {"solver": {"optimizer": optax.adam, "options": {"rate": 1}}},
+    "rate",
+  ),
+  "weights of NaN": ({"solver": {"init_scale": np.nan}}, "init_scale"),
+  "text for a number": ({"num_adapters": "many"}, "whole number"),
+  "no epochs": ({"solver": {"epochs": 0}}, "solver.epochs"),
+  "an unknown optimiser": ({"solver": {"optimizer": "sdg"}}, "sdg"),
+  "a wrong option": ({"solver": {"options": (("rate", 1),)}}, "rate"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_bad_settings_are_refused(name):
   bad, message = BAD_CONFIGS[name]
+
+  def make():
+    solver = {"solver": lego.Sgd(**bad["solver"])} if "solver" in bad else {}
+    return dataclasses.replace(CONFIG, **{**bad, **solver})
+
   with pytest.raises(errors.ConfigError, match=message):
-    dataclasses.replace(CONFIG, **bad)
+    make()
+
+
+def test_equal_settings_are_the_same_whatever_kind_their_numbers_are():
+  one = lego.LegoConfig(
+    np.int64(3),
+    key_noise=1,
+    solver=lego.Sgd(options={"learning_rate": np.float32(0.5)}),
+  )
+  two = lego.LegoConfig(
+    3, key_noise=1.0, solver=lego.Sgd(options=(("learning_rate", 0.5),))
+  )
+  assert one == two
+  np.testing.assert_array_equal(fingerprint(one), fingerprint(two))
+
+
+def test_the_length_of_a_tile_may_change_for_a_state(samples, state):
+  solver = dataclasses.replace(CONFIG.solver, tile_batches=7)
+  other = dataclasses.replace(CONFIG, solver=solver)
+  after, _ = lego.unlearn(other, state, samples, KNOWN)
+  want, _ = lego.unlearn(CONFIG, state, samples, KNOWN)
+  assert lego.digest(after) == lego.digest(want)
 
 
 def forget(ids):
@@ -171,6 +219,50 @@ def test_keys_belong_to_the_policy_given_and_have_its_shape(samples):
     lego.fit(CONFIG, samples, keys=encodings(8))
   with pytest.raises(errors.SampleError, match="keys have shape"):
     lego.fit(given, samples, keys=encodings(7))
+
+
+@pytest.mark.parametrize("operation", [lego.select, lego.drop])
+def test_rows_are_named_by_distinct_integers(samples, operation):
+  with pytest.raises(errors.DuplicateIdError, match="twice"):
+    operation(samples, KNOWN + KNOWN[:1])
+  for bad in (samples.labels == 1, [1.9], [KNOWN]):
+    with pytest.raises(errors.SampleError, match="list of integers"):
+      operation(samples, bad)
+  assert len(operation(samples, KNOWN[0]).ids) in (1, COUNT - 1)
+
+
+def test_samples_made_with_other_settings_are_refused(samples, state):
+  for change in ({"num_classes": 4}, {"feature_map": "sqrt"}, {"encoder": "other"}):
+    cfg = dataclasses.replace(CONFIG, **change)
+    with pytest.raises(errors.SamplesMismatchError, match="these settings"):
+      lego.fit(cfg, samples)
+    new = lego.make_samples(cfg, encodings(1), [0], [1])
+    with pytest.raises(errors.SamplesMismatchError, match="settings of the others"):
+      lego.append(samples, new)
+    table = lego.make_samples(cfg, encodings(), labels(), ids())
+    with pytest.raises(errors.SamplesMismatchError, match="these settings"):
+      lego.learn(CONFIG, state, table, [1])
+
+
+def test_a_table_that_lacks_a_retained_sample_is_named_as_such(samples, state):
+  with pytest.raises(errors.SamplesMismatchError, match="lacks a retained sample"):
+    lego.unlearn(CONFIG, state, lego.drop(samples, state.ids[1:-1]), state.ids[:1])
+
+
+def test_a_state_that_lost_64_bits_is_refused(samples, state):
+  cut = state._replace(ids=state.ids.astype(np.int32))
+  with pytest.raises(errors.ConfigError, match="int64"):
+    lego.unlearn(CONFIG, cut, samples, KNOWN)
+
+
+def test_predict_names_a_wrong_shape_and_passes_nan_on(state):
+  for shape in ((3, DIM + 1), (2, 3, DIM), (DIM - 1,)):
+    with pytest.raises(errors.SampleError, match="this model takes"):
+      lego.predict(CONFIG, state.model, np.zeros(shape, np.float32))
+  bad = change(encodings(3), (1, 0), np.nan)
+  with jax.debug_nans(False):
+    p = np.asarray(lego.predict(CONFIG, state.model, bad))
+  assert np.isnan(p).all(axis=1).tolist() == [False, True, False]
 
 
 def test_a_table_takes_only_new_ids_of_its_own_width(samples):

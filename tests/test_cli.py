@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -27,7 +28,9 @@ def test_quickstart_proves_itself_and_saves_a_figure(tmp_path, capsys):
 
 BAD = {
   "k > n": (["--top-k", "101"], "at most all adapters"),
-  "n > N": (["--adapters", "6001"], "6000 samples for 6001 adapters"),
+  "n > N": (["--adapters", "6001"], "5300 samples may be left"),
+  "no picture": (["--figure", "x.xyz"], "name a .png"),
+  "nowhere": (["--figure", "/no/such/x.png"], "nothing can be written"),
   "no samples": (["--forget", "0"], "--forget is 0"),
   "no such class": (["--forget-class", "10"], "give 0 to 9"),
 }
@@ -43,13 +46,17 @@ def test_bad_input_is_one_line_and_exit_code_2(name, capsys):
   assert stderr.count("\n") == 1
 
 
-def test_a_figure_that_cannot_be_written_is_one_line_and_leaves_nothing(
-  tmp_path, capsys
-):
-  missing = tmp_path / "missing" / "figure.png"
-  args = ["quickstart", "--forget", "1", "--adapters", "30", "--figure", str(missing)]
-  assert cli.main(args) == 2
-  assert "missing" in capsys.readouterr().err
+def test_ctrl_c_stops_a_run_with_one_line_and_leaves_nothing(tmp_path):
+  command = [sys.executable, "-m", "legonet_jax", "quickstart", "--adapters", "30"]
+  with subprocess.Popen(
+    command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+  ) as process:
+    assert "6,000 training" in process.stdout.readline()  # it is at work now
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert stderr.startswith("legonet: interrupted")
+  assert stderr.count("\n") == 1
   assert not list(tmp_path.iterdir())
 
 

@@ -1,6 +1,7 @@
 """The digest covers everything that determines predictions and future requests."""
 
 import dataclasses
+import importlib.metadata
 
 from conftest import CONFIG
 import jax
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import digests
 from legonet_jax.config import fingerprint
 
 LEAVES = ["keys", "weights", "live", "anchors", "ids", "routes", "prints", "settings"]
@@ -48,8 +48,9 @@ def test_the_digest_is_a_sha256_and_the_same_every_time(state):
   assert len(bytes.fromhex(lego.digest(state))) == 32
 
 
-def test_adapter_digests_point_at_the_adapters_that_differ(samples, state):
-  after, _ = lego.unlearn(CONFIG, state, samples, state.ids[-1:])
-  one, two = digests.adapter_digests(state), digests.adapter_digests(after)
-  differ = [j for j in range(CONFIG.num_adapters) if one[j] != two[j]]
-  assert differ == sorted(state.routes[-1].tolist())
+def test_the_environment_names_what_the_bits_depend_on():
+  got = lego.environment()
+  assert got["jaxlib"] == importlib.metadata.version("jaxlib")
+  assert got["platform"] == jax.default_backend()
+  assert int(got["cpu_threads"]) >= 1
+  assert {"jax", "optax", "numpy", "device", "processor", "xla_flags"} <= set(got)

@@ -57,12 +57,10 @@ class PredictTest(chex.TestCase):
   def test_prediction_composes_under_vmap_and_for_one_encoding(self):
     e, m = jnp.asarray(encodings(6, seed=8)), model()
     want = oracle(CONFIG, m, np.asarray(e))
-    one = self.variant(lambda e: jax.vmap(lambda x: predict(CONFIG, m, x))(e))
-    np.testing.assert_allclose(one(e), want, atol=1e-5)
-    pairs = self.variant(lambda e: jax.vmap(lambda x: predict(CONFIG, m, x))(e))
-    np.testing.assert_allclose(
-      pairs(e.reshape(3, 2, -1)).reshape(6, -1), want, atol=1e-5
-    )
+    mapped = self.variant(lambda e: jax.vmap(lambda x: predict(CONFIG, m, x))(e))
+    np.testing.assert_allclose(mapped(e), want, atol=1e-5)
+    pairs = mapped(e.reshape(3, 2, -1)).reshape(6, -1)
+    np.testing.assert_allclose(pairs, want, atol=1e-5)
 
 
 def test_fewer_live_adapters_than_k_share_the_mean_among_themselves():

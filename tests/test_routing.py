@@ -86,3 +86,8 @@ def test_routing_any_number_of_samples_holds_one_block_of_scores():
     routes = routing.route_array(CONFIG, np.ones((count, 9), np.int8), keys)
     assert routes.shape == (count, CONFIG.top_k)
   assert routing._route_block._cache_size() == 1
+
+
+def test_scores_ask_for_full_precision_where_the_default_would_round():
+  jaxpr = str(jax.make_jaxpr(routing.scores)(np.ones((2, 4)), np.ones((3, 4))))
+  assert "HIGHEST" in jaxpr

@@ -8,6 +8,7 @@ import tomllib
 from conftest import CONFIG, SGD, encodings, ids, labels, refit
 import jax
 import numpy as np
+import optax
 import pytest
 
 import legonet_jax as lego
@@ -133,7 +134,11 @@ def test_trap_statistics_an_outlier_moves_nobody_else():
 
 def test_trap_encoder_other_weights_are_another_model(samples, state):
   other = dataclasses.replace(CONFIG, encoder="sha256:0123")
-  fitted, _ = lego.fit(other, samples)
+  with pytest.raises(errors.SamplesMismatchError, match="another encoder"):
+    lego.fit(other, samples)
+  again = lego.make_samples(other, encodings(), labels(), ids())
+  fitted, _ = lego.fit(other, again)
+  np.testing.assert_array_equal(fitted.model.weights, state.model.weights)
   assert not same(fitted, state)
   with pytest.raises(errors.ConfigError, match="other settings"):
     lego.unlearn(other, state, samples, state.ids[:1])
@@ -197,3 +202,44 @@ def test_fit_is_learning_everything_from_nothing(samples, state):
   half, _ = lego.fit(CONFIG, lego.select(samples, samples.ids[::2]))
   whole, _ = lego.learn(CONFIG, half, samples, samples.ids[1::2])
   assert same(whole, state)
+
+
+FLAGS = {
+  "x64": lambda: jax.enable_x64(True),
+  "the generator rbg": lambda: jax.default_prng_impl("rbg"),
+  "threefry not partitionable": lambda: jax.threefry_partitionable(False),
+  "low precision": lambda: jax.default_matmul_precision("bfloat16"),
+  "strict promotion": lambda: jax.numpy_dtype_promotion("strict"),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_trap_flags_of_the_callers_process_change_no_bit(samples, state, name):
+  # A state made under one flag and unlearned under another would be no refit at all.
+  with FLAGS[name]():
+    again = lego.make_samples(CONFIG, encodings(), labels(), ids())
+    assert all(np.array_equal(a, b) for a, b in zip(again, samples, strict=True))
+    fitted, _ = lego.fit(CONFIG, samples)
+    after, _ = lego.unlearn(CONFIG, state, samples, state.ids[[0, 30]])
+  assert same(fitted, state)
+  assert same(after, refit(CONFIG, samples, after.ids))
+
+
+def test_trap_names_functions_that_share_a_name_are_no_settings():
+  # Two schedules look alike by name; a request with the other one would go unnoticed.
+  for option in (optax.exponential_decay(0.1, 10, 0.9), lambda count: 0.1):
+    solver = dataclasses.replace(SGD, options={"learning_rate": option})
+    with pytest.raises(errors.ConfigError, match="by its name"):
+      dataclasses.replace(CONFIG, solver=solver)
+
+
+def test_a_sample_may_come_back_with_another_label_and_encoding(samples, state):
+  gone = state.ids[:1]
+  after, _ = lego.unlearn(CONFIG, state, samples, gone)
+  row = samples_lib.rows_of(samples, gone)
+  other = (samples.labels[row] + 1) % CONFIG.num_classes
+  new = lego.make_samples(CONFIG, encodings(1, seed=8), other, gone)
+  table = lego.append(lego.drop(samples, gone), new)
+  back, _ = lego.learn(CONFIG, after, table, gone)
+  assert not same(back, state)
+  assert same(back, refit(CONFIG, table, back.ids))

@@ -59,5 +59,5 @@ def quickstart(path: pathlib.Path, results: list[dict[str, Any]]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
   fig.tight_layout()
   with files.atomic(path) as temporary:
-    fig.savefig(temporary, dpi=150, format=path.suffix.lstrip(".") or "png")
+    fig.savefig(temporary, dpi=150, format=path.suffix.lstrip("."))
   pyplot.close(fig)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import time
 from typing import Any
@@ -67,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
     state, info = lego.fit(cfg, samples, progress=progress)
   balance = info.balance
   say(
-    f"fit         {info.seconds:6.2f} s, test accuracy {accuracy(state)['test']:.1%}"
+    f"fit         {info.seconds:.2f} s with compilation,"
+    f" test accuracy {accuracy(state)['test']:.1%}"
     f"\n            |D_aj| min {balance.smallest}, median {balance.median:.0f},"
     f" max {balance.largest}, Gini {balance.gini:.2f}"
   )
@@ -88,9 +90,7 @@ def run(args: argparse.Namespace) -> int:
     results.append({"task": title, **result})
     _tell(say, results[-1])
 
-  figure.quickstart(args.figure, results)
   proved = all(r["digest"] == r["refit_digest"] for r in results)
-  say(f"figure      {args.figure}")
   if args.json:
     report = {
       "fit_seconds": info.seconds,
@@ -99,17 +99,34 @@ def run(args: argparse.Namespace) -> int:
       "proved": proved,
       "environment": lego.environment(),
     }
-    print(json.dumps(report))
+    print(json.dumps(report), flush=True)
+  figure.quickstart(args.figure, results)
+  say(f"figure      {args.figure}")
   return 0 if proved else 1
 
 
 def _check(args: argparse.Namespace, train: embedded.Split) -> None:
+  """Finds out before the work what would go wrong after it."""
   if not 1 <= args.forget <= len(train.ids) // 2:
     raise errors.ConfigError(
       f"--forget is {args.forget}; give 1 to {len(train.ids) // 2}"
     )
   if not 0 <= args.forget_class < 10:
     raise errors.ConfigError(f"--forget-class is {args.forget_class}; give 0 to 9")
+  left = len(train.ids) - args.forget - int(np.sum(train.labels == args.forget_class))
+  if args.adapters > left:
+    raise errors.ConfigError(
+      f"--adapters is {args.adapters}; {left} samples may be left to anchor them,"
+      " give at most that many"
+    )
+  if args.figure.suffix not in (".png", ".pdf", ".svg"):
+    raise errors.ConfigError(
+      f"--figure is {args.figure}; name a .png, .pdf or .svg file"
+    )
+  if not os.access(args.figure.absolute().parent, os.W_OK):
+    raise errors.ConfigError(
+      f"--figure is {args.figure}, where nothing can be written; name another folder"
+    )
 
 
 def _accuracy_on(
