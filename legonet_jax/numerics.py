@@ -3,8 +3,8 @@
 `jax_enable_x64`, `jax_threefry_partitionable`, `jax_default_matmul_precision`,
 `jax_default_prng_impl` and the like belong to the caller, but a state made under one
 setting and unlearned under another would be neither of two refits. So states and
-encodings are made under settings of their own. PRNG keys name their implementation (see `ids.fold_in_id`):
-the generator `rbg` is not independent of its place under `vmap`.
+encodings are made under settings of their own. PRNG keys name their implementation (see
+`ids.fold_in_id`): the generator `rbg` is not independent of its place under `vmap`.
 """
 
 from collections.abc import Iterator
