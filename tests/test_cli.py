@@ -47,7 +47,13 @@ def test_bad_input_is_one_line_and_exit_code_2(name, capsys):
 
 
 def test_ctrl_c_stops_a_run_with_one_line_and_leaves_nothing(tmp_path):
-  command = [sys.executable, "-m", "legonet_jax", "quickstart", "--adapters", "30"]
+  # A test run in the background inherits an ignored SIGINT; a person's shell does not.
+  code = (
+    "import signal, sys; from legonet_jax.cli.main import main;"
+    " signal.signal(signal.SIGINT, signal.default_int_handler);"
+    " sys.exit(main(['quickstart', '--adapters', '30']))"
+  )
+  command = [sys.executable, "-c", code]
   with subprocess.Popen(
     command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
   ) as process:
