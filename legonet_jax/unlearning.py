@@ -5,13 +5,15 @@ state of a fresh fit on the samples that remain (see `rebuild`).
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from legonet_jax import errors, ids as ids_lib, samples as samples_lib, training
+from legonet_jax import errors, retained as retained_lib, samples as samples_lib
 from legonet_jax.config import LegoConfig, fingerprint, sample_fingerprint
 from legonet_jax.ids import Ids
-from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
+from legonet_jax.rebuild import Info, rebuild
 from legonet_jax.samples import Samples
+from legonet_jax.state import LegoState, untrained
+from legonet_jax.task import Progress
 
 _NONE = np.zeros(0, np.int64)
 
@@ -20,7 +22,7 @@ def fit(
   cfg: LegoConfig,
   samples: Samples,
   keys: ArrayLike | None = None,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Trains n adapters on all of `samples`.
 
@@ -54,7 +56,7 @@ def unlearn(
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Forgets `ids`: the state of a fresh fit on the samples that remain.
 
@@ -78,7 +80,7 @@ def unlearn(
   """
   _check_fits(cfg, state, samples)
   wanted = _request(ids)
-  held, positions = _locate(cfg, state, wanted)
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
   if not held.all():
     missing = wanted[~held][0]
     if missing in samples.ids:
@@ -90,11 +92,11 @@ def unlearn(
       f"no sample has id {missing}: it never was, or is forgotten and dropped;"
       " check the request's ids"
     )
-  if len(wanted) == len(state.ids):
+  if len(wanted) == retained_lib.count(state.retained):
     raise errors.TooFewSamplesError(
       "the request would forget every sample; delete the model instead"
     )
-  return rebuild(cfg, samples, state, positions, _NONE, progress)
+  return rebuild(cfg, samples, state, wanted, _NONE, progress)
 
 
 def learn(
@@ -102,7 +104,7 @@ def learn(
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Learns `ids`: the state of a fresh fit on the old samples and the new ones.
 
@@ -124,7 +126,7 @@ def learn(
   _check_fits(cfg, state, samples)
   wanted = _request(ids)
   samples_lib.rows_of(samples, wanted)
-  held, _ = _locate(cfg, state, wanted)
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
   if held.any():
     raise errors.DuplicateIdError(
       f"sample {wanted[held][0]} is in the model already; leave it out of the request"
@@ -140,22 +142,13 @@ def _request(ids: ArrayLike) -> Ids:
   return wanted
 
 
-def _locate(
-  cfg: LegoConfig, state: LegoState, wanted: Ids
-) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-  """Whether the state holds each of `wanted` [m], and at which position."""
-  positions = ids_lib.find(cfg.seed, state.ids, wanted)
-  near = state.ids[np.minimum(positions, len(state.ids) - 1)]
-  return near == wanted, positions
-
-
 def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
   """Raises if settings, state and samples cannot belong together."""
   if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.ConfigError(
       "the state was made with other settings; hand in the settings of the fit"
     )
-  if state.ids.dtype != np.int64 or state.anchors.dtype != np.int64:
+  if state.retained[0].ids.dtype != np.int64 or state.anchors.dtype != np.int64:
     raise errors.ConfigError(
       "the state's ids are not int64 any more; jax cuts them to 32 bits, so pass only"
       " `state.model` to jitted functions"
