@@ -32,7 +32,7 @@ def main() -> None:
   e = np.asarray(train.encodings, np.float32)
   norm = float(np.linalg.norm(e, axis=1).mean())
 
-  base = lego.LegoConfig(int(train.labels.max()) + 1, seed=args.seed)
+  base = lego.LegoConfig(int(train.labels.max()) + 1, seed=args.seed, solver=lego.Sgd())
   rate = dict(base.solver.options)["learning_rate"]
   slow = (("learning_rate", rate / norm), *base.solver.options[1:])
   settings = {

@@ -2,14 +2,16 @@
 
     python -m experiments.exactness --encodings DIR
 
-For n = 100 and n = 1000 (k = 10): fits on all training encodings, forgets 100 samples
-one request at a time, at least one of them an anchor, refits on what remains, and
-compares digests. Beside it stands one linear layer on all encodings, trained in the
-same way (a LegoNet with n = k = 1). On 2 cores and CIFAR-10 (N = 50,000) about 5
-minutes; results in experiments/results/exactness.json. Exit code 1 if a digest differs.
+For both solvers, n = 100 and n = 1000 (k = 10): fits on all training encodings, forgets
+100 samples one request at a time, at least one of them an anchor, refits on what
+remains, and compares digests. Beside it stands one linear layer on all encodings,
+trained in the same way (a LegoNet with n = k = 1). On 2 cores and CIFAR-10 (N = 50,000)
+about 5 minutes; results in experiments/results/exactness.json. Exit code 1 if a digest
+differs.
 """
 
 import argparse
+import dataclasses
 import sys
 from typing import Any
 
@@ -18,6 +20,8 @@ import numpy as np
 from experiments import common
 import legonet_jax as lego
 from legonet_jax.cli import console
+
+SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
 
 
 def run_one(
@@ -70,32 +74,34 @@ def main() -> int:
   common.add_encodings(parser)
   parser.add_argument("--adapters", type=int, nargs="+", default=[100, 1000])
   parser.add_argument("--requests", type=int, default=100)
+  parser.add_argument("--solvers", nargs="+", choices=SOLVERS, default=[*SOLVERS])
   parser.add_argument("--seed", type=int, default=0)
   args = parser.parse_args()
   train, test = (common.load(args.encodings, s) for s in ("train", "test"))
   classes = int(train.labels.max()) + 1
-  base = lego.LegoConfig(num_classes=classes, seed=args.seed)
-  samples = lego.make_samples(base, train.encodings, train.labels)
-
-  one_layer = lego.LegoConfig(classes, num_adapters=1, top_k=1, seed=args.seed)
-  reference = run_one(one_layer, samples, test, 0)
-  print(
-    f"N = {len(samples.ids):,}; one linear layer: {reference['test_accuracy']:.2f} %"
-  )
-  results = []
-  for n in args.adapters:
-    cfg = lego.LegoConfig(classes, num_adapters=n, seed=args.seed)
-    r = run_one(cfg, samples, test, args.requests)
-    results.append(r)
+  results, references = [], []
+  for name in args.solvers:
+    base = lego.LegoConfig(classes, 1, top_k=1, seed=args.seed, solver=SOLVERS[name])
+    samples = lego.make_samples(base, train.encodings, train.labels)
+    reference = {"solver": name, **run_one(base, samples, test, 0)}
+    references.append(reference)
     print(
-      f"n = {n:5}: test {r['test_accuracy']:.2f} %, after {r['requests']} requests"
-      f" ({r['anchors_replaced']} anchors) {r['test_accuracy_after']:.2f} %;"
-      f" median {r['median_request_seconds']:.3f} s a request,"
-      f" refit {r['refit_seconds']:.1f} s;"
-      f" {r['digest'][:16]} {'==' if r['equal'] else '!='} {r['refit_digest'][:16]}"
-      " (refit)"
+      f"{name}, N = {len(samples.ids):,};"
+      f" one linear layer: {reference['test_accuracy']:.2f} %"
     )
-  report = {"seed": args.seed, "one_linear_layer": reference, "runs": results}
+    for n in args.adapters:
+      cfg = dataclasses.replace(base, num_adapters=n, top_k=10)
+      r = {"solver": name, **run_one(cfg, samples, test, args.requests)}
+      results.append(r)
+      print(
+        f"n = {n:5}: test {r['test_accuracy']:.2f} %, after {r['requests']} requests"
+        f" ({r['anchors_replaced']} anchors) {r['test_accuracy_after']:.2f} %;"
+        f" median {r['median_request_seconds']:.3f} s a request,"
+        f" refit {r['refit_seconds']:.1f} s;"
+        f" {r['digest'][:16]} {'==' if r['equal'] else '!='} {r['refit_digest'][:16]}"
+        " (refit)"
+      )
+  report = {"seed": args.seed, "one_linear_layer": references, "runs": results}
   print(common.save(args.out, "exactness", report))
   return 0 if all(r["equal"] for r in results) else 1
 

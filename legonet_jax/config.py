@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.solvers import Sgd, make_plain
+from legonet_jax.solvers import Ridge, make_plain
 
 KeyPolicy = Literal["replace", "given", "keep"]
-FeatureMap = Literal["sqrt", "l2", "none"]
-Aggregate = Literal["probs", "logits"]
+FeatureMap = Literal["auto", "sqrt", "l2", "none"]
+Aggregate = Literal["auto", "probs", "logits"]
 
 # Ids and rows are counted in int32 on the device; the lanes of one call are few.
 _MAX_ADAPTERS = 2**24
@@ -38,13 +38,15 @@ class LegoConfig:
       remains in the model.
     key_noise: standard deviation of ξ_j, in units of the mapped encoding.
     feature_map: the fixed map of one encoding that comes before everything else, see
-      `legonet_jax.features`.
+      `legonet_jax.features`. `auto` becomes what measured best for the solver: `sqrt`
+      for `Ridge`, `l2` for others.
     feature_range: largest absolute value that the map's 8 bits can hold; needed for
       the map `none`, and to be chosen without looking at the training data.
     encoder: what made the encodings, best the sha256 of its frozen weights. Recorded in
       every digest: a model on other weights is another model.
-    aggregate: p is the mean of the activated adapters' `probs` or of their `logits`.
-    solver: how one adapter is trained.
+    aggregate: p is the mean of the activated adapters' `probs` or of their `logits`
+      (softmax after it). `auto` becomes `logits` for `Ridge`, `probs` for others.
+    solver: how one adapter is trained: `Ridge()`, `Sgd()`, or one of your own.
   """
 
   num_classes: int
@@ -53,14 +55,19 @@ class LegoConfig:
   seed: int = 0
   key_policy: KeyPolicy = "replace"
   key_noise: float = 0.01
-  feature_map: FeatureMap = "l2"
+  feature_map: FeatureMap = "auto"
   feature_range: float | None = None
   encoder: str = ""
-  aggregate: Aggregate = "probs"
-  solver: Any = dataclasses.field(default_factory=Sgd)
+  aggregate: Aggregate = "auto"
+  solver: Any = dataclasses.field(default_factory=Ridge)
 
   def __post_init__(self) -> None:
     make_plain(self)
+    closed = isinstance(self.solver, Ridge)
+    if self.feature_map == "auto":
+      object.__setattr__(self, "feature_map", "sqrt" if closed else "l2")
+    if self.aggregate == "auto":
+      object.__setattr__(self, "aggregate", "logits" if closed else "probs")
     _check(self)
 
 

@@ -34,7 +34,7 @@ def digest(state: LegoState) -> str:
 def environment() -> dict[str, str]:
   """What the bits of a state depend on besides its settings and samples."""
   device = jax.devices()[0]
-  packages = ("jax", "jaxlib", "optax", "numpy")
+  packages = ("jax", "jaxlib", "optax", "numpy", "scipy")  # jax has scipy's LAPACK
   return {
     **{name: importlib.metadata.version(name) for name in packages},
     "platform": device.platform,

@@ -5,8 +5,8 @@ map remembers nothing. Then it is rounded to at most 8 bits. Integers are what m
 routing exact: sums of their products are the same in any order, on any device, in any
 batch, so the k nearest keys of a sample are a fact and not a rounding accident.
 
-    l2     x = u,  u = e / ||e||                     (the default, see README)
-    sqrt   x = sign(u) sqrt(|u|)
+    l2     x = u,  u = e / ||e||                     (the default for `Sgd`)
+    sqrt   x = sign(u) sqrt(|u|)                     (the default for `Ridge`)
     none   x = e
 
     codes = round(m · clip(x / r, -1, 1))            m = `levels`, r = `feature_range`

@@ -99,7 +99,7 @@ class Ridge:
   """
 
   penalty: float = 0.01
-  scale: float = 12.0
+  scale: float = 10.0
   keep: bool = dataclasses.field(default=True, metadata={"free": True})
 
   def __post_init__(self) -> None:

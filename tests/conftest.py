@@ -1,5 +1,8 @@
 """Strict flags and one tiny world that all tests share, so that it compiles once."""
 
+import os
+import tempfile
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ import legonet_jax as lego
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_nans", True)
+# Commands keep executables and weights there; never in the home of who runs the tests.
+os.environ["LEGONET_CACHE"] = tempfile.mkdtemp(prefix="legonet-tests-")
 
 DIM, CLASSES, COUNT = 7, 3, 60
 

@@ -9,7 +9,7 @@ import sys
 
 import legonet_jax
 from legonet_jax import errors
-from legonet_jax.cli import encode, import_encodings, quickstart
+from legonet_jax.cli import compiled, encode, import_encodings, quickstart
 
 COMMANDS = (quickstart, encode, import_encodings)
 
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command and returns its exit code."""
   args = make_parser().parse_args(argv)
   try:
+    compiled.use_cache()
     code: int = args.run(args)
     return code
   except (errors.LegoError, OSError) as e:

@@ -16,6 +16,8 @@ import legonet_jax as lego
 from legonet_jax import embedded, errors
 from legonet_jax.cli import console, figure
 
+SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
+
 
 def register(commands: Any) -> None:
   """Adds the command to the parser."""
@@ -39,6 +41,12 @@ def register(commands: Any) -> None:
   )
   parser.add_argument("--seed", type=int, default=0, help="of keys and weights (0)")
   parser.add_argument(
+    "--solver",
+    choices=SOLVERS,
+    default="ridge",
+    help="ridge: closed form, forgets by subtraction; sgd: the paper's (ridge)",
+  )
+  parser.add_argument(
     "--figure",
     type=pathlib.Path,
     default=pathlib.Path("legonet_quickstart.png"),
@@ -55,13 +63,17 @@ def run(args: argparse.Namespace) -> int:
   train, test = embedded.load_embedded()
   _check(args, train)
   cfg = lego.LegoConfig(
-    num_classes=10, num_adapters=args.adapters, top_k=args.top_k, seed=args.seed
+    num_classes=10,
+    num_adapters=args.adapters,
+    top_k=args.top_k,
+    seed=args.seed,
+    solver=SOLVERS[args.solver],
   )
   samples = lego.make_samples(cfg, train.encodings, train.labels, train.ids)
   accuracy = _accuracy_on(cfg, train, test)
   say(
     f"{len(train.ids):,} training and {len(test.ids):,} test encodings of CIFAR-10;"
-    f" n = {args.adapters} adapters, k = {args.top_k}"
+    f" n = {args.adapters} adapters, k = {args.top_k}, {args.solver}"
   )
 
   with console.bar("fit", quiet=args.json) as progress:

@@ -1,0 +1,88 @@
+"""Seconds per request: ours, a PyTorch loop, FixSISA and a refit, side by side.
+
+    pip install "legonet-jax[bench]"
+    python -m benchmarks.unlearn [--encodings DIR] [--out benchmarks/results]
+
+Everything runs in one process on the same cores, warm, in turns, so that whatever else
+the machine does hits all alike; medians with the smallest and largest of the rounds.
+k = 10, d = 512; real encodings where given (C = 10), and their labels cut into ten each
+for C = 100; else synthetic clusters. Also: 1,000 requests in a stream, requests as N
+grows to a million (synthetic), peak memory and start-up in processes of their own. On 2
+cores about 25 minutes; `--quick` is a smaller run to try it out.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+from typing import Any
+
+from benchmarks import machine, scaling
+from benchmarks.requests import make_case, measure_case
+from benchmarks.startup import measure_memory, measure_startup
+from legonet_jax.digests import environment
+
+
+def main() -> None:
+  """Measures everything and writes the results."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--encodings", type=pathlib.Path, metavar="DIR")
+  parser.add_argument("--rounds", type=int, default=7)
+  parser.add_argument("--quick", action="store_true", help="N = 5,000, 2 rounds")
+  parser.add_argument(
+    "--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results"
+  )
+  args = parser.parse_args()
+  rounds = 2 if args.quick else args.rounds
+  count = 5_000 if args.quick else 50_000
+  import torch
+
+  torch.set_num_threads(os.cpu_count() or 1)
+  load = os.getloadavg()[0]  # above 0: others were at work here as well
+  report: dict[str, Any] = {
+    "environment": environment(),
+    "torch": torch.__version__,
+    "cores": os.cpu_count(),
+    "load_average_before": load,
+    "peaks": machine.peaks(),
+    "requests": [],
+  }
+  print(json.dumps(report["peaks"]))
+  for classes in (10, 100):
+    for n in (100, 1000):
+      if classes == 100 and args.quick:
+        continue
+      case = make_case(args.encodings, count, classes, n)
+      report["requests"].append(measure_case(case, rounds, report["peaks"]))
+      _show(report["requests"][-1])
+  report["streams"] = scaling.streams(
+    make_case(args.encodings, count, 10, 1000), 100 if args.quick else 1000
+  )
+  print(json.dumps(report["streams"]))
+  sizes = (5_000, 10_000) if args.quick else (50_000, 200_000, 1_000_000)
+  report["growth"] = scaling.growth(sizes, rounds)
+  print(json.dumps(report["growth"]))
+  report["memory"] = measure_memory(args.encodings, count)
+  report["startup"] = measure_startup(args.encodings, count)
+  print(json.dumps({k: report[k] for k in ("memory", "startup")}))
+  args.out.mkdir(parents=True, exist_ok=True)
+  path = args.out / ("unlearn_quick.json" if args.quick else "unlearn.json")
+  path.write_text(json.dumps(report, indent=2) + "\n")
+  scaling.plot(report["growth"], path.with_suffix(".png"))
+  print(path)
+
+
+def _show(r: dict[str, Any]) -> None:
+  """One line per contender."""
+  print(f"N = {r['N']:,}, n = {r['n']}, C = {r['C']} ({r['data']}):")
+  for name, t in r["seconds"].items():
+    print(
+      f"  {name:8} {t['median_ms']:9.1f} ms ({t['min_ms']:.1f} to {t['max_ms']:.1f})"
+    )
+  print(f"  faster than torch: {r['times_faster_than_torch']}")
+  print(f"  fits: {r['fit_seconds']} {r.get('fit_times_faster_than_torch', '')}")
+  print(f"  sgd: {r['sgd_gflops']:.0f} GFLOP/s, {r['sgd_gbps']:.1f} GB/s", flush=True)
+
+
+if __name__ == "__main__":
+  main()
