@@ -6,7 +6,7 @@ from legonet_jax.encoder import ImageEncoder, encode_images, open_store, predict
 from legonet_jax.prediction import Model, predict
 from legonet_jax.rebuild import Info, LegoState
 from legonet_jax.samples import Samples, append, drop, make_samples, select
-from legonet_jax.unlearning import fit, learn, unlearn
+from legonet_jax.unlearning import fit, heal, learn, unlearn, update
 
 __version__ = "0.1.0"
 
@@ -24,6 +24,7 @@ __all__ = [
   "encode_images",
   "environment",
   "fit",
+  "heal",
   "learn",
   "make_samples",
   "open_store",
@@ -31,4 +32,5 @@ __all__ = [
   "predict_images",
   "select",
   "unlearn",
+  "update",
 ]

@@ -58,6 +58,7 @@ class Info(NamedTuple):
 
   Attributes:
     adapters_retrained: adapters trained from scratch, each once.
+    adapters_masked: adapters with members that wait for their training (deferred).
     samples_retrained: Σ |D_aj| over them.
     anchors_replaced: adapters whose key now belongs to another sample.
     seconds: wall time.
@@ -66,6 +67,7 @@ class Info(NamedTuple):
   """
 
   adapters_retrained: int
+  adapters_masked: int
   samples_retrained: int
   anchors_replaced: int
   seconds: float
@@ -101,6 +103,7 @@ def rebuild(
   removed: NDArray[np.intp],
   added: Ids,
   progress: training.Progress | None = None,
+  defer: bool = False,
 ) -> tuple[LegoState, Info]:
   """The state of the set of `old`, less its positions `removed`, plus the ids `added`.
 
@@ -111,6 +114,8 @@ def rebuild(
     removed: [r] positions in `old.ids`.
     added: [a] ids that are not in `old.ids`.
     progress: called with (samples passed, samples in all).
+    defer: train nothing; adapters that would be trained are not live in the result
+      and hold no weights. Any later rebuild without `defer` trains them.
 
   Returns:
     The new state and what was done.
@@ -135,8 +140,10 @@ def rebuild(
   # An adapter is the same one as before if its id is; `source` is where it stood.
   source = _index_in(old.anchors, anchors)
   changed = (source < 0) | _membership_changed(old, removed, source, routes, origin)
+  changed |= ~np.asarray(old.model.live)[source]  # empty, or deferred: no weights
   sizes = membership.sizes_of(routes, cfg.num_adapters)
-  retrain = np.flatnonzero(changed & (sizes > 0))
+  live = (sizes > 0) & ~changed if defer else sizes > 0
+  retrain = np.flatnonzero(changed & live)
   members = membership.members_of(routes, cfg.num_adapters, retrain)
   rows = _checked_rows(samples, ids, prints, members.positions)
   weights = _carry_weights(old.model.weights, np.maximum(source, 0), ~changed)
@@ -144,10 +151,11 @@ def rebuild(
     cfg, samples, rows, members, anchors[retrain], weights, progress
   )
 
-  model = Model(jnp.asarray(keys), weights, jnp.asarray(sizes > 0))
+  model = Model(jnp.asarray(keys), weights, jnp.asarray(live))
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),
+    adapters_masked=int(np.sum((sizes > 0) & ~live)),
     samples_retrained=int(members.sizes.sum()),
     anchors_replaced=int(np.sum((source < 0) & (old.anchors != NO_ANCHOR).any())),
     seconds=time.perf_counter() - start,
@@ -158,6 +166,21 @@ def rebuild(
   for array in state[1:]:
     array.setflags(write=False)
   return state, info
+
+
+def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
+  """All that a state is, as named arrays on the host."""
+  model = {name: np.asarray(leaf) for name, leaf in state.model._asdict().items()}
+  return {**model, **dict(zip(LegoState._fields[1:], state[1:], strict=True))}
+
+
+def from_arrays(arrays: dict[str, NDArray[Any]]) -> LegoState:
+  """The state that `to_arrays` took apart, bit for bit."""
+  model = Model(*(jnp.asarray(arrays[name]) for name in Model._fields))
+  rest = [np.array(arrays[name]) for name in LegoState._fields[1:]]
+  for array in rest:
+    array.setflags(write=False)
+  return LegoState(model, *rest)
 
 
 def _anchors(cfg: LegoConfig, ids: Ids, before: Ids) -> Ids:

@@ -1,0 +1,92 @@
+"""Files that survive a crash, and files that are gone: every step reaches the disk.
+
+A name is durable only when its directory is; `files.atomic` makes a file whole, these
+functions make it stay. `shred` overwrites a file before its name goes. On a file system
+that writes in place (ext4, XFS) the old bytes are then gone from the file's blocks; a
+copy-on-write file system, a snapshot, a backup or an SSD's spare blocks may still hold
+them, which no program above them can change (docs/runs.md).
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import shutil
+
+from legonet_jax import files
+
+_ZEROS = bytes(1 << 20)
+
+
+def sync_folder(path: pathlib.Path) -> None:
+  """Makes the names in a folder durable."""
+  handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+  try:
+    os.fsync(handle)
+  finally:
+    os.close(handle)
+
+
+def sync_tree(path: pathlib.Path) -> None:
+  """Makes all files and names below a folder durable, the folder's own included."""
+  for folder, _, names in os.walk(path, topdown=False):
+    for name in names:
+      handle = os.open(os.path.join(folder, name), os.O_RDONLY)
+      try:
+        os.fsync(handle)
+      finally:
+        os.close(handle)
+    sync_folder(pathlib.Path(folder))
+
+
+def write(path: pathlib.Path, data: bytes) -> None:
+  """Writes a file, whole or not at all, durable when this returns."""
+  files.write(path, data)
+  sync_folder(path.parent)
+
+
+def make_folder(path: pathlib.Path) -> None:
+  """Makes a folder and its parents, durable when this returns."""
+  missing = [p for p in (path, *path.parents) if not p.exists()]
+  path.mkdir(parents=True, exist_ok=True)
+  for folder in missing:
+    sync_folder(folder.parent)
+
+
+def shred(path: pathlib.Path) -> None:
+  """Overwrites a file with zeros and removes it; the caller syncs the folder."""
+  with contextlib.suppress(FileNotFoundError):
+    with path.open("r+b") as file:
+      left = os.fstat(file.fileno()).st_size
+      while left:
+        left -= file.write(_ZEROS[:left])
+      file.flush()
+      os.fsync(file.fileno())
+    path.unlink()
+
+
+def shred_tree(path: pathlib.Path) -> None:
+  """Shreds every file below a folder and removes it, durable when this returns."""
+  if not path.exists():
+    return
+  for folder, _, names in os.walk(path):
+    for name in names:
+      file = pathlib.Path(folder, name)
+      if file.is_symlink():
+        file.unlink()
+      else:
+        shred(file)
+  shutil.rmtree(path)
+  sync_folder(path.parent)
+
+
+def hashes_of(path: pathlib.Path) -> dict[str, str]:
+  """The sha256 of every file below a folder, by its relative name."""
+  found = {}
+  for folder, _, names in os.walk(path):
+    for name in names:
+      file = pathlib.Path(folder, name)
+      with file.open("rb") as opened:
+        sha = hashlib.file_digest(opened, "sha256").hexdigest()
+      found[file.relative_to(path).as_posix()] = sha
+  return dict(sorted(found.items()))
