@@ -6,8 +6,10 @@
     split.npy       [N] uint8, 0 train and 1 test
     meta.json       how it was made, and the sha256 of each array
 
-A row that was erased (see `legonet_jax.runs.erasure`) has the id and label -1 and an encoding of zeros;
-`open_store` leaves it out. `meta.json` is written last and makes the store complete. Until then the folder holds
+A row that was erased (see `legonet_jax.runs.erasure`) has the id and label -1 and an
+encoding of zeros; `open_store` leaves it out.
+
+`meta.json` is written last and makes the store complete. Until then the folder holds
 `partial.json`, which says how the store is being made and how many rows are safely on
 disk, and `encodings.part`, which fills up. Only a run that makes it in the same way may
 continue.

@@ -2,8 +2,8 @@
 
     checkpoints/00000007/state/         orbax: the arrays of `rebuild.to_arrays`
     checkpoints/00000007/retained.npy   the retained ids once more, for `repair`
-    checkpoints/00000007/manifest.json  sha256 of each file, digest of the state, stores,
-                                        environment, requests applied, its own sha256
+    checkpoints/00000007/manifest.json  sha256 of each file, digest of the state,
+                                        stores, environment, requests, own sha256
 
 A checkpoint is made under another name and gets its own when all of it is on disk; the
 manifest says which requests it includes, so none is ever applied twice.
@@ -18,7 +18,6 @@ import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
-import orbax.checkpoint as ocp
 
 from legonet_jax import errors
 from legonet_jax.digests import digest
@@ -59,7 +58,7 @@ def numbers(folder: pathlib.Path) -> list[int]:
   """The checkpoints in `folder`, newest first."""
   if not folder.is_dir():
     return []
-  return sorted((int(p.name) for p in folder.iterdir() if p.name.isdigit()))[::-1]
+  return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())[::-1]
 
 
 def path_of(folder: pathlib.Path, number: int) -> pathlib.Path:
@@ -177,6 +176,8 @@ def _quiet() -> Iterator[None]:
     log.setLevel(level)
 
 
-def _checkpointer() -> ocp.Checkpointer:
+def _checkpointer() -> Any:
+  import orbax.checkpoint as ocp  # half a second, which other commands need not wait
+
   # One plain folder per array; OCDBT would add databases and takes twice the time.
   return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False))

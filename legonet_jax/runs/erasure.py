@@ -5,8 +5,8 @@ sha256 values of what is left. The id goes last: until then a crash leaves rows 
 be found and erased again, and afterwards only the sums in `meta.json` are stale, which
 are made anew every time. So `erase` may be repeated at will.
 
-Rows are found by id, whoever wrote them: a store may serve several runs, and what one of
-them erases is gone for the others as well.
+Rows are found by id, whoever wrote them: a store may serve several runs, and what one
+of them erases is gone for the others as well.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors, fetch
-from legonet_jax.encoder import store as store_lib
 from legonet_jax.ids import Ids
 from legonet_jax.runs import durable, lock
 
@@ -38,6 +37,11 @@ def erase(path: pathlib.Path, ids: Ids, on_step: OnStep) -> int:
   Returns:
     How many rows were erased now.
   """
+  if not is_store(path):
+    raise errors.StoreError(
+      f"the store {path} is not there to erase rows from; bring it back, and the next"
+      " command on the run finishes the request"
+    )
   with lock.folder(path):
     meta = json.loads((path / "meta.json").read_text())
     try:
@@ -64,11 +68,6 @@ def erase(path: pathlib.Path, ids: Ids, on_step: OnStep) -> int:
 def is_store(path: pathlib.Path) -> bool:
   """Whether `path` looks like an encoding store."""
   return (path / "meta.json").is_file()
-
-
-def erased_count(path: pathlib.Path) -> int:
-  """How many rows of the store are erased."""
-  return int(store_lib.open_store(path).meta.get("erased", 0))
 
 
 def _overwrite(path: pathlib.Path, rows: NDArray[np.intp], value: Any) -> None:

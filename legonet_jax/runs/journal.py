@@ -12,9 +12,9 @@ cannot be changed, dropped or moved without breaking all that follow. Who can wr
 folder can also write a whole new chain; a copy of `hash` kept elsewhere (every command
 prints it, every certificate holds it) shows that up.
 
-The journal has nothing of a sample. Ids appear as sha256(salt, id), and the salt, random
-for each request, is handed to whoever made the request and kept nowhere: without it,
-trying out all ids tells nothing; with it, anybody can look the request up.
+The journal has nothing of a sample. Ids appear as sha256(salt, id), and the salt,
+random for each request, is handed to whoever made the request and kept nowhere:
+without it, trying out all ids tells nothing; with it, anybody can look the request up.
 """
 
 from collections.abc import Mapping, Sequence

@@ -39,7 +39,7 @@ def encoder_of(path: pathlib.Path) -> str:
 
 
 def resolve(root: pathlib.Path, store: str) -> pathlib.Path:
-  """The folder of one of a run's stores; those that it owns are named relative to it."""
+  """The folder of one of a run's stores; its own are named relative to the run."""
   path = root / store
   if not os.path.isabs(store) and path.resolve().parent != (root / "learned").resolve():
     raise errors.RunError(f"the run names a store outside of its folder: {store}")
@@ -81,6 +81,17 @@ def table(cfg: LegoConfig, root: pathlib.Path, stores: list[str], ids: Ids) -> S
       " forget them too: `legonet unlearn RUN --erased`"
     )
   return found
+
+
+def labels_of(
+  root: pathlib.Path, stores: list[str], ids: Ids
+) -> tuple[Ids, NDArray[np.int32]]:
+  """Those of `ids` that the stores hold, ascending, and their labels."""
+  parts = [read(resolve(root, store), ids) for store in stores]
+  found = np.concatenate([part.ids for part in parts])
+  labels = np.concatenate([part.labels for part in parts])
+  order = np.argsort(found)
+  return found[order], labels[order]
 
 
 def lost(root: pathlib.Path, stores: list[str], ids: Ids) -> Ids:

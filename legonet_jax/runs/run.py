@@ -10,13 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors, samples as samples_lib, training, unlearning
-from legonet_jax.config import LegoConfig, describe
+from legonet_jax.config import LegoConfig, describe, fingerprint
 from legonet_jax.digests import digest, environment
 from legonet_jax.encoder import store as store_lib
 from legonet_jax.ids import Ids
 from legonet_jax.rebuild import LegoState
-from legonet_jax.runs import checkpoint, durable, journal, layout as layout_lib, lock
-from legonet_jax.runs import rows as rows_lib
+from legonet_jax.runs import (
+  checkpoint,
+  durable,
+  journal,
+  layout as layout_lib,
+  lock,
+  rows as rows_lib,
+)
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout
@@ -32,6 +38,14 @@ class Run(NamedTuple):
   manifest: Manifest
 
 
+class Session(NamedTuple):
+  """A run under the lock: with its journal, and its samples once they are needed."""
+
+  run: Run
+  samples: Samples | None
+  entries: list[journal.Entry]
+
+
 def no_step(_: str) -> None:
   """For callers who do not follow the steps."""
 
@@ -44,15 +58,16 @@ def load(path: pathlib.Path) -> Run:
   """
   layout = Layout(path)
   cfg, _ = layout_lib.read_settings(layout)
-  for attempt in range(5):
+  while True:
+    there = checkpoint.numbers(layout.checkpoints)
     try:
-      state, manifest = _newest(layout)
+      state, manifest = _newest(layout, there)
       break
     except (errors.RunError, OSError):
-      # A process at work may just have replaced the checkpoint that was being read.
-      if attempt == 4 or not _moved(layout):
+      # A process at work may have replaced the checkpoint while it was read.
+      if checkpoint.numbers(layout.checkpoints) == there:
         raise
-  if not np.array_equal(state.settings, unlearning.fingerprint(cfg)):
+  if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.RunError(
       f"{layout.settings} and the checkpoint are of different settings; restore"
       " run.json from a copy"
@@ -175,23 +190,12 @@ def _first_samples(cfg: LegoConfig, path: pathlib.Path, ids: Ids | None) -> Samp
   return samples_lib.make_samples(cfg, *columns)
 
 
-def _newest(layout: Layout) -> tuple[LegoState, Manifest]:
+def _newest(layout: Layout, there: list[int]) -> tuple[LegoState, Manifest]:
   """The newest checkpoint that is whole; the error of the newest if none is."""
   first = None
-  for number in checkpoint.numbers(layout.checkpoints):
+  for number in there:
     try:
       return checkpoint.load(checkpoint.path_of(layout.checkpoints, number))
     except errors.RunError as e:
       first = first or e
   raise first or errors.RunError(f"{layout.checkpoints} holds no checkpoint")
-
-
-def _moved(layout: Layout) -> bool:
-  """Whether some process holds the run, so that a second look may find more."""
-  try:
-    with lock.hold(layout.root):
-      return False
-  except errors.RunBusyError:
-    return True
-  except OSError:
-    return False
