@@ -75,8 +75,9 @@ def tell_environment(run: Run) -> None:
       f"{name} {there!r}, here {here!r}" for name, (there, here) in other.items()
     ]
     note(
-      f"the run was trained on another environment ({'; '.join(parts)}): what is trained"
-      " here may differ in the last bits, so the next request trains all adapters anew"
+      f"the run was trained on another environment ({'; '.join(parts)}): what is"
+      " trained here may differ in the last bits, so the next request that trains does"
+      " so for all adapters"
     )
 
 

@@ -26,9 +26,7 @@ examples:
 
 def register(commands: Any) -> None:
   """Adds the command."""
-  parser = common.parser_of(
-    commands, "fit", "fit a model into a run folder", _TEXT, run
-  )
+  parser = common.parser_of(commands, "fit", "fit a model into a run", _TEXT, run)
   add = parser.add_argument
   solver, cfg = Sgd(), LegoConfig(num_classes=2)
   add("store", type=pathlib.Path, metavar="STORE", help="from encode, import-encodings")
@@ -51,7 +49,7 @@ def register(commands: Any) -> None:
   )
   add("--optimizer", default=solver.optimizer, help="a name of optax (adam)")
   add("--learning-rate", type=float, default=0.1, help="(0.1)")
-  add("--lanes", type=int, default=solver.lanes, help=f"({solver.lanes})")
+  add("--lanes", type=int, default=solver.lanes, help="adapters side by side (2)")
   add("--ids-file", type=pathlib.Path, metavar="FILE", help="only these samples")
 
 

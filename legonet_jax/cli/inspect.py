@@ -41,7 +41,7 @@ def status(args: argparse.Namespace) -> int:
   run = common.current(args.path)
   cfg, manifest = run.cfg, run.manifest
   waiting = service.unfinished(args.path)
-  stores = []
+  stores: list[dict[str, Any]] = []
   for store in manifest.stores:
     try:
       held = store_lib.open_store(rows_lib.resolve(args.path, store))

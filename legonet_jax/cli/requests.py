@@ -24,8 +24,8 @@ Forgets samples for good. The request is on disk before anything changes; it is 
 when the new state is saved, the samples' rows are erased from the encoding store and
 every checkpoint that saw them is gone. After a crash the next command finishes it.
 
-Keep the salt that is printed: the journal names forgotten samples only by salted hashes,
-and `legonet history RUN --salt SALT --ids ID` shows that the request was carried out.
+Keep the salt that is printed: the journal names samples only by salted hashes, and
+`legonet history RUN --salt SALT --ids ID` shows that the request was carried out.
 
 examples:
   legonet unlearn run --ids 17 42
@@ -36,8 +36,8 @@ examples:
 """
 _LEARN = """\
 Learns new samples. Rows of an .npz (encodings, labels, ids) are copied into the run; a
-store stays where it is and becomes one of the run's stores. Without --encodings, rows of
-the run's own stores that the model does not hold.
+store stays where it is and becomes one of the run's stores. Without --encodings, rows
+of the run's stores that the model does not hold.
 
 examples:
   legonet learn run --encodings new.npz
@@ -140,8 +140,11 @@ def _add_ids(group: Any) -> None:
 
 
 def _add_queue(parser: argparse.ArgumentParser) -> None:
-  parser.add_argument("--queue", action="store_true",
-                      help="if another process works on the run, let it do this too")  # fmt: skip
+  parser.add_argument(
+    "--queue",
+    action="store_true",
+    help="if another process works on the run, let it do this too",
+  )
 
 
 def _select(args: argparse.Namespace, run: run_lib.Run) -> Ids:
@@ -154,11 +157,12 @@ def _select(args: argparse.Namespace, run: run_lib.Run) -> Ids:
     return rows_lib.lost(root, stores, held)
   if args.of_class is not None:
     found, labels = rows_lib.labels_of(root, stores, held)
-    return found[labels == args.of_class]
+    return np.asarray(found[labels == args.of_class], np.int64)
   if not 1 <= args.random <= len(held):
     raise errors.ConfigError(f"--random is {args.random}; give 1 to {len(held)}")
   rng = np.random.default_rng(args.seed)
-  return rng.choice(np.sort(held), args.random, replace=False)
+  picked: Ids = rng.choice(np.sort(held), args.random, replace=False)
+  return picked
 
 
 def _carry_out(args: argparse.Namespace, request: Request) -> int:

@@ -19,8 +19,8 @@ from legonet_jax.runs.rows import Rows
 from legonet_jax.runs.run import Run
 
 _PREDICT = """\
-Class probabilities of encodings. Masked adapters (unlearn --defer) take no part: answers
-come from the k nearest of the others.
+Class probabilities of encodings. Masked adapters (unlearn --defer) take no part:
+answers come from the k nearest of the others.
 
 examples:
   legonet predict run --encodings new.npz

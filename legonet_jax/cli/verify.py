@@ -20,8 +20,8 @@ from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.layout import Layout
 
 _VERIFY = """\
-Checks a run: the journal's chain, every file of the checkpoint, the digests, the stores;
-and makes keys, routes and members of all adapters again from the retained samples.
+Checks a run: the journal's chain, every file of the checkpoint, the digests, the
+stores; and makes keys, routes and members of all adapters again from the samples.
 --adapters M trains M random adapters again and compares bits, --full all of them; both
 write a certificate. Exit code 1 if anything does not hold.
 

@@ -174,7 +174,8 @@ def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Ch
 
 def _masked(cfg: LegoConfig, state: LegoState) -> NDArray[np.bool_]:
   sizes = membership.sizes_of(state.routes, cfg.num_adapters)
-  return np.logical_and(sizes > 0, ~np.asarray(state.model.live))
+  masked: NDArray[np.bool_] = (sizes > 0) & ~np.asarray(state.model.live)
+  return masked
 
 
 def _as_masked(
