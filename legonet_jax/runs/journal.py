@@ -57,7 +57,7 @@ def read(path: pathlib.Path) -> list[Entry]:
   for number, line in enumerate(lines[:-1], 1):
     try:
       entry = json.loads(line)
-      sound = entry["hash"] == _hash(entry) and entry["prev"] == previous
+      sound = entry["hash"] == hash_of(entry) and entry["prev"] == previous
       previous = entry["hash"]
     except (ValueError, KeyError, TypeError):
       sound = False
@@ -84,7 +84,7 @@ def append(
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
   entry: Entry = {"seq": len(entries), "time": now, "event": event, **values}
   entry["prev"] = entries[-1]["hash"] if entries else _START
-  entry["hash"] = _hash(entry)
+  entry["hash"] = hash_of(entry)
   line = json.dumps(entry, sort_keys=True).encode() + b"\n"
   handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
   try:
@@ -124,6 +124,7 @@ def of_requests(entries: Sequence[Entry]) -> tuple[dict[str, Entry], set[str]]:
   return accepted, settled
 
 
-def _hash(entry: Mapping[str, Any]) -> str:
+def hash_of(entry: Mapping[str, Any]) -> str:
+  """The hash that an entry must have."""
   text = {k: v for k, v in entry.items() if k != "hash"}
   return hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()

@@ -10,7 +10,6 @@ forgotten.
 
 import io
 import json
-import os
 import pathlib
 import secrets
 import time
@@ -108,10 +107,20 @@ def read(folder: pathlib.Path, name: str) -> Request:
 
 
 def remove(folder: pathlib.Path, names: list[str]) -> None:
-  """Shreds requests, durable when this returns."""
-  for name in names:
-    durable.shred(folder / f"{name}{_SUFFIX}")
-  if folder.is_dir():
+  """Shreds requests, durable when this returns.
+
+  They lose their names first: a crash must not leave a request that is half zeros. What
+  is left without a name is for `clean`.
+  """
+  paths = [folder / f"{name}{_SUFFIX}" for name in names]
+  nameless = [folder / f".{path.name}" for path in paths if path.exists()]
+  for path in nameless:
+    path.with_name(path.name[1:]).rename(path)
+  if nameless:
+    durable.sync_folder(folder)
+  for path in nameless:
+    durable.shred(path)
+  if nameless:
     durable.sync_folder(folder)
 
 
@@ -125,6 +134,8 @@ def clean(folder: pathlib.Path) -> None:
         durable.shred(path)
 
 
-def size(folder: pathlib.Path) -> int:
-  """Bytes of all requests."""
-  return sum(os.path.getsize(folder / f"{n}{_SUFFIX}") for n in waiting(folder))
+def leftovers(folder: pathlib.Path) -> list[pathlib.Path]:
+  """Files that are no requests (any more)."""
+  if not folder.is_dir():
+    return []
+  return sorted(p for p in folder.iterdir() if p.stem not in waiting(folder))

@@ -143,7 +143,14 @@ def carry_out(
     if request is not None:
       receipt = earlier or Receipt(submit(session, request), request.salt.hex())
       on_step("requested")
-    session = settle(session, progress, on_step)
+    try:
+      session = settle(session, progress, on_step)
+    except (errors.LegoError, OSError) as e:
+      if not receipt.name:
+        raise
+      raise errors.RunError(
+        f"{e} (the request is kept, and the next command on the run goes on with it)"
+      ) from e
   # Who queued a request while we held the lock relies on us to look once more.
   while set(requests_lib.waiting(session.run.layout.requests)) - _held_up(session):
     try:

@@ -144,6 +144,7 @@ def _leftovers(run: Run, entries: list[journal.Entry]) -> Check:
     for p in layout.checkpoints.iterdir()
     if p != checkpoint.path_of(layout.checkpoints, run.manifest.number)
   ]
+  stray += requests_lib.leftovers(layout.requests)
   if layout.learned.is_dir():
     names = {f"learned/{p.name}" for p in layout.learned.iterdir()}
     stray += [layout.root / name for name in sorted(names - {*run.manifest.stores})]
