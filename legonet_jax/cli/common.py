@@ -109,7 +109,7 @@ def read_rows(path: pathlib.Path, labels: bool = True) -> Rows:
   if path.is_dir() or not path.is_file():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
   try:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
       arrays = {name: file[name] for name in file.files}
   except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as e:
     raise errors.DataError(f"{path} is not a readable .npz of arrays ({e})") from None

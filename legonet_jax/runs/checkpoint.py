@@ -14,10 +14,12 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.digests import digest
@@ -27,6 +29,7 @@ from legonet_jax.runs.erasure import OnStep
 
 _MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"
+_BLOCK = 4096
 
 
 class Manifest(NamedTuple):
@@ -79,10 +82,12 @@ def save(
   durable.make_folder(folder)
   durable.shred_tree(making)
   durable.shred_tree(final)  # a damaged one that recovery has passed over
+  arrays = to_arrays(state)
   try:
     making.mkdir()
+    _require_room(making, arrays)
     with _quiet():
-      _checkpointer().save((making / _STATE).absolute(), to_arrays(state))
+      _checkpointer().save((making / _STATE).absolute(), arrays)
     on_step("arrays written")
     np.save(making / _RETAINED, state.ids, allow_pickle=False)
     value = {**manifest._asdict(), "files": durable.hashes_of(making)}
@@ -91,10 +96,10 @@ def save(
     durable.sync_tree(making)
   except Exception as e:  # orbax wraps the system's error in many ways
     durable.shred_tree(making)
+    why = getattr(e, "strerror", None) or " ".join(str(e).split())[:200]
     raise errors.RunError(
-      f"cannot save a checkpoint in {folder} ({' '.join(str(e).split())[:200]}); the"
-      " state before is untouched and accepted requests will be carried out by the next"
-      " command: free some space"
+      f"cannot save a checkpoint in {folder} ({why}); the state before it is untouched;"
+      " make room and run any command"
     ) from e
   on_step("checkpoint written")
   making.rename(final)
@@ -162,6 +167,16 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 def _hash(value: dict[str, Any]) -> str:
   return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _require_room(folder: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None:
+  """Raises if the disk is too full, before orbax's threads each complain of it."""
+  size = sum(a.nbytes for a in arrays.values()) + arrays["ids"].nbytes
+  size += (3 * len(arrays) + 8) * _BLOCK  # two files and a folder for each array
+  if hasattr(os, "posix_fallocate"):
+    with (folder / "room").open("wb") as file:
+      os.posix_fallocate(file.fileno(), 0, size)
+    (folder / "room").unlink()
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ def read(folder: pathlib.Path, name: str) -> Request:
   """A request of the queue."""
   path = folder / f"{name}{_SUFFIX}"
   try:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
       arrays = {key: file[key] for key in file.files}
     head = json.loads(arrays["head"].tobytes())
     return Request(
