@@ -1,7 +1,8 @@
 """Kills processes that work on a run, and looks whether anything is lost.
 
     python -m experiments.kill                   every named step, 100 random moments
-    python -m experiments.kill --moments 5 --steps no
+    python -m experiments.kill --moments 0       in two parts: first the named steps,
+    python -m experiments.kill --steps no        then the random moments
 
 Each victim is a process of its own that makes real requests on a run and is killed with
 SIGKILL: at a named step, by itself, or by this process after a random time. Then the
@@ -294,6 +295,7 @@ def main() -> None:
         print(f"{kinds} {where}: {problem}", flush=True)
     ask.put(None)
     looker.join()
+  results = _with_other_part(args, results)
   steps = [r for r in results if "step" in r]
   moments = [r for r in results if "after_seconds" in r]
   summary = {
@@ -309,6 +311,17 @@ def main() -> None:
   print(common.save(args.out, "kill", {**summary, "kills": results}))
   if summary["problems"]:
     raise SystemExit(1)
+
+
+def _with_other_part(
+  args: argparse.Namespace, results: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+  """Adds what an earlier call with the other half of the work has found."""
+  file = args.out / "kill.json"
+  if not file.exists() or (args.moments and args.steps == "yes"):
+    return results
+  kind = "step" if args.moments else "after_seconds"
+  return [r for r in json.loads(file.read_text())["kills"] if kind in r] + results
 
 
 if __name__ == "__main__":

@@ -14,8 +14,22 @@ from legonet_jax import embedded
 from legonet_jax.cli import main as cli
 from legonet_jax.runs import run as run_lib
 
-OPTIONS = ["--adapters", "8", "--top-k", "2", "--seed", "3", "--epochs", "2",
-           "--batch-size", "4", "--optimizer", "sgd", "--learning-rate", "0.5"]  # fmt: skip
+OPTIONS = [
+  "--adapters",
+  "8",
+  "--top-k",
+  "2",
+  "--seed",
+  "3",
+  "--epochs",
+  "2",
+  "--batch-size",
+  "4",
+  "--optimizer",
+  "sgd",
+  "--learning-rate",
+  "0.5",
+]
 
 
 def say(capsys, *args, code=0):

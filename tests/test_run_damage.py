@@ -207,7 +207,7 @@ def test_a_damaged_checkpoint_is_found_and_repaired_to_the_same_bits(path, how, 
   assert code == 0
   assert json.loads(out) == {"digest": good, "proved": True}
   assert not fails(path, full=True)
-  run, _ = do(path, unlearn(IDS[5:6]))
+  do(path, unlearn(IDS[5:6]))
   assert not fails(path, full=True)
 
 
@@ -402,17 +402,27 @@ def test_all_masked_is_said_and_not_answered(path, capsys):
   assert "legonet heal" in err
 
 
-@pytest.mark.parametrize("command", ["unlearn", "learn", "heal", "compact", "status",
-                                     "history", "verify", "evaluate", "repair"])  # fmt: skip
+COMMANDS = [
+  "unlearn",
+  "learn",
+  "heal",
+  "compact",
+  "status",
+  "history",
+  "verify",
+  "evaluate",
+  "repair",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path, command, capsys):
   args = ["--ids", "1"] if command in ("unlearn", "learn") else []
-  code, _, err = run_cli(capsys, command, tmp_path / "none", *args)
-  assert code == 2
+  assert run_cli(capsys, command, tmp_path / "none", *args)[0] == 2
   assert not list(tmp_path.iterdir())
   (tmp_path / "thing").mkdir()
   (tmp_path / "thing" / "file").write_text("mine")
-  code, _, err = run_cli(capsys, command, tmp_path / "thing", *args)
-  assert code == 2
+  assert run_cli(capsys, command, tmp_path / "thing", *args)[0] == 2
   assert [p.name for p in files_below(tmp_path)] == ["file"]
 
 
@@ -420,5 +430,5 @@ def test_damaged_requests_are_not_guessed(path):
   requests_lib.drop(path / "requests", unlearn(IDS[5:6]))
   file = next((path / "requests").iterdir())
   file.write_bytes(file.read_bytes()[:100])
-  with pytest.raises(run_lib.errors.RunError, match="request .* is damaged"):
+  with pytest.raises(run_lib.errors.RunError, match=r"request .* is damaged"):
     do(path)

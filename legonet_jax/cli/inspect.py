@@ -98,6 +98,11 @@ def history(args: argparse.Namespace) -> int:
     return 0
   for e in entries:
     print(_line(e))
+  if args.ids is not None:
+    run = run_lib.load(args.path)
+    wanted = np.asarray(args.ids, np.int64)
+    there = set(wanted) - set(rows_lib.lost(args.path, run.manifest.stores, wanted))
+    print(f"now in the run's stores: {len(there)} of {len(wanted)}")
   return 0
 
 

@@ -11,6 +11,7 @@ from legonet_jax.cli import common, console
 from legonet_jax.runs import (
   certificate as certificate_lib,
   durable,
+  lock,
   repair as repair_lib,
   rows as rows_lib,
   service,
@@ -82,7 +83,8 @@ def verify(args: argparse.Namespace) -> int:
   out = args.out
   if report.certificate is not None and (args.adapters or args.full or out):
     out = out or layout.certificate
-    durable.write(out, certificate_lib.seal(report.certificate))
+    with lock.folder(args.path):
+      durable.write(out, certificate_lib.seal(report.certificate))
   return _report(args, report.checks, out)
 
 
@@ -90,6 +92,7 @@ def repair(args: argparse.Namespace) -> int:
   """Runs the command."""
   with console.bar("repair", quiet=args.json) as progress:
     run, proved = repair_lib.repair(args.path, progress)
+    service.carry_out(args.path, None, progress)  # what has come in meanwhile
   value = {"digest": run.manifest.digest, "proved": proved}
   why = "equal to the lost one" if proved else "NOT comparable with the lost one"
   common.show(args, value, f"{args.path}: digest {run.manifest.digest[:16]}, {why}")

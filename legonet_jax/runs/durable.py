@@ -54,8 +54,14 @@ def make_folder(path: pathlib.Path) -> None:
 
 
 def shred(path: pathlib.Path) -> None:
-  """Overwrites a file with zeros and removes it; the caller syncs the folder."""
+  """Overwrites a file with zeros and removes it; the caller syncs the folder.
+
+  A link is removed and what it points to left alone.
+  """
   with contextlib.suppress(FileNotFoundError):
+    if path.is_symlink():
+      path.unlink()
+      return
     with path.open("r+b") as file:
       left = os.fstat(file.fileno()).st_size
       while left:
@@ -71,11 +77,7 @@ def shred_tree(path: pathlib.Path) -> None:
     return
   for folder, _, names in os.walk(path):
     for name in names:
-      file = pathlib.Path(folder, name)
-      if file.is_symlink():
-        file.unlink()
-      else:
-        shred(file)
+      shred(pathlib.Path(folder, name))
   shutil.rmtree(path)
   sync_folder(path.parent)
 

@@ -43,6 +43,8 @@ def erase(path: pathlib.Path, ids: Ids, on_step: OnStep) -> int:
       " command on the run finishes the request"
     )
   with lock.folder(path):
+    for stale in path.glob(".meta.json.*"):  # of a process that was killed
+      stale.unlink()
     meta = json.loads((path / "meta.json").read_text())
     try:
       raw = np.load(path / "ids.npy", allow_pickle=False)

@@ -141,6 +141,8 @@ def create(
   durable.make_folder(path)
   stores = [str(store.resolve())]
   with lock.hold(path):
+    if layout.journal.exists():  # another process was quicker
+      raise errors.RunError(f"{path} is a run already; give another folder")
     layout_lib.write_settings(layout, cfg, stores, keys)
     on_step("settings written")
     state, info = unlearning.fit(cfg, samples, keys, progress)

@@ -57,6 +57,9 @@ def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
   journal.mend(layout.journal)
   entries = journal.read(layout.journal)
   requests_lib.clean(layout.requests)
+  with lock.folder(path):
+    for stale in path.glob(".*.json.*"):  # of a process that was killed
+      durable.shred(stale)
   run = run_lib.load(path)
   for number in checkpoint.numbers(layout.checkpoints):
     if number > run.manifest.number:  # damaged; its requests will be done again

@@ -89,14 +89,23 @@ def verify(
     )
   except errors.LegoError as e:
     checks.append(Check("stores", False, str(e)))
-    return Report(checks, made)
+    return _same_run(Report(checks, made), layout, tip)
   checks.append(_masks(run, made))
   chosen = choose(run.cfg, adapters, full)
   keys = np.load(layout.keys) if run.cfg.key_policy == "given" else None
   checks += certificate_lib.recheck(made, samples, keys, chosen, progress)
   made["trained_again"] = chosen.tolist()
   made["checks"] = [check._asdict() for check in checks]
-  return Report(checks, made)
+  return _same_run(Report(checks, made), layout, tip)
+
+
+def _same_run(report: Report, layout: Layout, tip: str) -> Report:
+  """Raises if checks failed because another process has changed the run meanwhile."""
+  if not report.passed and tip and journal.read(layout.journal)[-1]["hash"] != tip:
+    raise errors.RunBusyError(
+      f"{layout.root} was changed by another process meanwhile; verify it again"
+    )
+  return report
 
 
 def choose(cfg: LegoConfig, adapters: int, full: bool) -> NDArray[np.intp]:
