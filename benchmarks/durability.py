@@ -55,11 +55,13 @@ def main() -> None:
   parser.add_argument("--samples", type=int, default=50_000, metavar="N")
   parser.add_argument("--adapters", type=int, default=1000, metavar="n")
   parser.add_argument("--requests", type=int, default=30)
+  parser.add_argument("--solver", choices=("sgd", "ridge"), default="sgd")
   parser.add_argument("--work", type=pathlib.Path, metavar="DIR", help="on which disk")
   parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS)
   args = parser.parse_args()
   rows = load(args)
-  cfg = lego.LegoConfig(num_classes=10, num_adapters=args.adapters)
+  solver = lego.Ridge() if args.solver == "ridge" else lego.Sgd()
+  cfg = lego.LegoConfig(num_classes=10, num_adapters=args.adapters, solver=solver)
   with tempfile.TemporaryDirectory(dir=args.work) as temporary:
     folder = pathlib.Path(temporary)
     rows_lib.land(folder / "store", rows, cfg.encoder)
@@ -68,10 +70,11 @@ def main() -> None:
     fitted = time.perf_counter() - start
     samples = lego.make_samples(cfg, rows.encodings, rows.labels, rows.ids)
     result = measure(args, cfg, run, samples, rows)
-  result = {"samples": len(rows.ids), "adapters": args.adapters, **result}
+  sizes = {"samples": len(rows.ids), "adapters": args.adapters}
+  result = {**sizes, "solver": args.solver, **result}
   result |= {"real_encodings": args.encodings is not None, "fit_seconds": fitted}
   print(json.dumps({k: v for k, v in result.items() if k != "steps"}, indent=1))
-  print(common.save(args.out, "durability", result))
+  print(common.save(args.out, f"durability_{args.solver}", result))
 
 
 def measure(

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 
 from legonet_jax import features, ids as ids_lib
 from legonet_jax.config import LegoConfig
+from legonet_jax.solvers import Sgd
 
 
 def init_weights(cfg: LegoConfig, dim: int, words: jax.Array) -> jax.Array:
   """Random W_j [C, d] from the adapter's own id (as `words` [2]), and nothing else."""
   key = ids_lib.fold_in_id(cfg.seed, ids_lib.INIT_STREAM, words)
-  return cfg.solver.init_scale * jax.random.normal(
-    key, (cfg.num_classes, dim), jnp.float32
-  )
+  solver: Sgd = cfg.solver
+  return solver.init_scale * jax.random.normal(key, (cfg.num_classes, dim), jnp.float32)
 
 
 def dequantize(cfg: LegoConfig, codes: jax.Array) -> jax.Array:

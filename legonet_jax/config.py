@@ -3,81 +3,23 @@
 Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 """
 
-from collections.abc import Callable
 import dataclasses
 import hashlib
 import json
-import operator
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-import optax
 
 from legonet_jax import errors
+from legonet_jax.solvers import Sgd, make_plain
 
 KeyPolicy = Literal["replace", "given", "keep"]
 FeatureMap = Literal["sqrt", "l2", "none"]
 Aggregate = Literal["probs", "logits"]
-OptimizerFactory = Callable[..., optax.GradientTransformation]
 
 # Ids and rows are counted in int32 on the device; the lanes of one call are few.
 _MAX_ADAPTERS = 2**24
-
-
-def _make_plain(config: Any) -> None:
-  """Turns numbers of any kind into Python's, so that equal settings are the same."""
-  for field in dataclasses.fields(config):
-    value = getattr(config, field.name)
-    try:
-      if field.type is int:
-        value = operator.index(value)
-      elif field.type in (float, float | None) and value is not None:
-        value = float(value)
-    except (TypeError, ValueError) as e:
-      kind = "a whole number" if field.type is int else "a number"
-      raise errors.ConfigError(f"{field.name} is {value!r}; it must be {kind}") from e
-    object.__setattr__(config, field.name, value)
-
-
-@dataclasses.dataclass(frozen=True)
-class Sgd:
-  """Algorithm 1 of the paper: softmax cross-entropy on mini-batches of D_aj.
-
-  Attributes:
-    epochs: passes over the members of an adapter.
-    batch_size: samples per step. An adapter's batches follow the hash order of its
-      own members, so they do not depend on any other sample.
-    optimizer: the name of an optax optimiser (`"sgd"`, `"adam"`, ...) or a function
-      that returns a `GradientTransformation`, defined at the top of a module, because
-      the settings remember it by its name.
-    options: keyword arguments of the optimiser, as pairs or a dict.
-    init_scale: standard deviation of the initial weights.
-    lanes: adapters trained side by side under `vmap`. Fixed for the life of a model:
-      another width may give other bits.
-    tile_batches: batches per lane that one call of the executable holds. It sets the
-      memory of a call and how often the host is asked for more rows, never the
-      weights; it is free to change for a given state.
-  """
-
-  epochs: int = 20
-  batch_size: int = 64
-  optimizer: str | OptimizerFactory = "adam"
-  options: tuple[tuple[str, Any], ...] = (("learning_rate", 0.1),)
-  init_scale: float = 0.01
-  lanes: int = 2
-  tile_batches: int = 16
-
-  def __post_init__(self) -> None:
-    try:
-      pairs = sorted(dict(self.options).items())
-    except (TypeError, ValueError) as e:
-      raise errors.ConfigError(
-        f"solver.options are {self.options!r}; give pairs"
-      ) from e
-    options = tuple((k, v.item() if hasattr(v, "item") else v) for k, v in pairs)
-    object.__setattr__(self, "options", options)
-    _make_plain(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,28 +57,11 @@ class LegoConfig:
   feature_range: float | None = None
   encoder: str = ""
   aggregate: Aggregate = "probs"
-  solver: Sgd = Sgd()
+  solver: Any = dataclasses.field(default_factory=Sgd)
 
   def __post_init__(self) -> None:
-    _make_plain(self)
+    make_plain(self)
     _check(self)
-
-
-def make_optimizer(solver: Sgd) -> optax.GradientTransformation:
-  """The optax transformation that `solver` names."""
-  factory, options = solver.optimizer, dict(solver.options)
-  if isinstance(factory, str):
-    factory = getattr(optax, factory, factory)
-  try:
-    made = factory(**options)  # type: ignore[operator]
-  except TypeError as e:
-    raise errors.ConfigError(
-      f"optimizer {solver.optimizer!r} with options {options}: {e};"
-      " name a function of optax and its keyword arguments"
-    ) from e
-  if not isinstance(made, optax.GradientTransformation):
-    raise errors.ConfigError(f"{solver.optimizer!r} is not an optimiser of optax")
-  return made
 
 
 def describe(config: Any) -> Any:
@@ -162,8 +87,11 @@ def describe(config: Any) -> Any:
 
 def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of all settings, by which a state recognises its own."""
+  # A field that cannot change the weights has a stand-in, so it is free to change.
+  fields = dataclasses.fields(cfg.solver)
+  free = {f.name: f.metadata["free"] for f in fields if "free" in f.metadata}
   return _sha256(
-    dataclasses.replace(cfg, solver=dataclasses.replace(cfg.solver, tile_batches=1))
+    dataclasses.replace(cfg, solver=dataclasses.replace(cfg.solver, **free))
   )
 
 
@@ -216,12 +144,4 @@ def _check(cfg: LegoConfig) -> None:
     "feature_map 'none' needs feature_range, the largest absolute value of an encoding"
     " (from public data: a maximum over the training set remembers deleted samples)",
   )
-  for name in ("epochs", "batch_size", "lanes", "tile_batches"):
-    value = getattr(cfg.solver, name)
-    need(value >= 1, f"solver.{name} is {value}; it must be at least 1")
-  need(
-    0 <= cfg.solver.init_scale < float("inf"),
-    f"solver.init_scale is {cfg.solver.init_scale}; it must be finite and at least 0",
-  )
-  make_optimizer(cfg.solver)
   describe(cfg)

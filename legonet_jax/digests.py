@@ -14,7 +14,8 @@ import platform
 import jax
 import numpy as np
 
-from legonet_jax.rebuild import LegoState
+from legonet_jax.retained import join
+from legonet_jax.state import LegoState
 
 _VERSION = b"legonet-jax state 1"
 
@@ -22,7 +23,8 @@ _VERSION = b"legonet-jax state 1"
 def digest(state: LegoState) -> str:
   """The sha256 of a state, in hexadecimal."""
   sha = hashlib.sha256(_VERSION)
-  for leaf in jax.tree.leaves(state):
+  parts = (state.model, state.anchors, join(state.retained), state.settings)
+  for leaf in jax.tree.leaves(parts):
     array = np.ascontiguousarray(leaf)
     sha.update(f"{array.dtype.str}{array.shape}".encode())
     sha.update(array.data)

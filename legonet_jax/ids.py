@@ -33,11 +33,6 @@ def hash_order(seed: int, ids: Ids) -> NDArray[np.intp]:
   return np.argsort(hash_ids(seed, ids))
 
 
-def find(seed: int, ordered: Ids, wanted: Ids) -> NDArray[np.intp]:
-  """Where `wanted` [m] would stand in `ordered` [N], which is in hash order."""
-  return np.searchsorted(hash_ids(seed, ordered), hash_ids(seed, wanted))
-
-
 def fold_in_id(seed: int, stream: int, words: jax.Array) -> jax.Array:
   """A PRNG key from an id given as two 32-bit `words` [2] (see `to_words`)."""
   key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), stream)

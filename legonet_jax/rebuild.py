@@ -7,13 +7,15 @@ routes of samples under the same keys, and weights of adapters with the same id 
 same members. A fit is a rebuild from the empty set.
 """
 
+from collections.abc import Iterable
+import functools
 import time
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from legonet_jax import (
   errors,
@@ -21,36 +23,18 @@ from legonet_jax import (
   keys as keys_lib,
   membership,
   numerics,
+  retained as retained_lib,
+  ridge as _ridge,  # noqa: F401 (registers its solver)
   routing,
-  training,
+  training as _training,  # noqa: F401 (registers its solver)
 )
-from legonet_jax.config import LegoConfig, fingerprint
+from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import Model
+from legonet_jax.retained import Retained, Rows
 from legonet_jax.samples import Samples, rows_of
-
-NO_ANCHOR = -1
-
-
-class LegoState(NamedTuple):
-  """The result of a fit, and all that later requests build on.
-
-  Attributes:
-    model: keys, weights and live adapters, on the device.
-    anchors: [n] int64, the stable id of each adapter: its anchor's, or under the policy
-      `given` its index.
-    ids: [N] int64, the retained set, in hash order.
-    routes: [N, k] int32, the adapters that each of them activates, nearest first.
-    prints: [N, 16] uint8, their fingerprints.
-    settings: [32] uint8, the fingerprint of the settings.
-  """
-
-  model: Model
-  anchors: Ids
-  ids: Ids
-  routes: NDArray[np.int32]
-  prints: NDArray[np.uint8]
-  settings: NDArray[np.uint8]
+from legonet_jax.state import NO_ANCHOR, LegoState
+from legonet_jax.task import Changes, Progress, Task, train
 
 
 class Info(NamedTuple):
@@ -75,44 +59,24 @@ class Info(NamedTuple):
   exact: bool
 
 
-def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
-  """The state of the empty set; `keys` only under the policy `given`."""
-  n = cfg.num_adapters
-  points, anchors = np.zeros((n, dim), np.int8), np.full(n, NO_ANCHOR, np.int64)
-  if keys is not None:
-    points, anchors = keys_lib.keys_given(cfg, keys, dim), np.arange(n, dtype=np.int64)
-  return LegoState(
-    model=Model(
-      keys=jnp.asarray(points),
-      weights=jnp.zeros((n, cfg.num_classes, dim), jnp.float32),
-      live=jnp.zeros(n, bool),
-    ),
-    anchors=anchors,
-    ids=np.zeros(0, np.int64),
-    routes=np.zeros((0, cfg.top_k), np.int32),
-    prints=np.zeros((0, 16), np.uint8),
-    settings=fingerprint(cfg),
-  )
-
-
 @numerics.pinned()
 def rebuild(
   cfg: LegoConfig,
   samples: Samples,
   old: LegoState,
-  removed: NDArray[np.intp],
+  removed: Ids,
   added: Ids,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
   defer: bool = False,
 ) -> tuple[LegoState, Info]:
-  """The state of the set of `old`, less its positions `removed`, plus the ids `added`.
+  """The state of the set of `old`, less the ids `removed`, plus the ids `added`.
 
   Args:
     cfg: the settings.
     samples: a table with all samples of the new set.
     old: where to start from; not changed.
-    removed: [r] positions in `old.ids`.
-    added: [a] ids that are not in `old.ids`.
+    removed: [r] ids that are in it.
+    added: [a] ids that are not.
     progress: called with (samples passed, samples in all).
     defer: train nothing; adapters that would be trained are not live in the result
       and hold no weights. Any later rebuild without `defer` trains them.
@@ -121,91 +85,144 @@ def rebuild(
     The new state and what was done.
   """
   start = time.perf_counter()
-  ids, origin = _new_set(cfg, old.ids, removed, added)
-  new = origin < 0
-
-  anchors = _anchors(cfg, ids, old.anchors)
-  moved = not np.array_equal(anchors, old.anchors)
-  prints = _carry_rows(old.prints, origin)
-  prints[new] = samples.prints[rows_of(samples, ids[new])]
-  to_route = np.flatnonzero(new | moved)
-  rows = _checked_rows(samples, ids, prints, to_route)
-
-  keys = np.asarray(old.model.keys)
-  if moved:
-    keys = keys_lib.keys_from_anchors(cfg, samples, anchors)
-  routes = _carry_rows(old.routes, origin)
-  routes[to_route] = routing.route_array(cfg, samples.codes[rows], keys)
-
+  anchors = _anchors(cfg, old, removed, added)
   # An adapter is the same one as before if its id is; `source` is where it stood.
   source = _index_in(old.anchors, anchors)
-  changed = (source < 0) | _membership_changed(old, removed, source, routes, origin)
+  if np.array_equal(anchors, old.anchors):
+    keys = old.model.keys
+    retained, sizes, changes = _same_keys(cfg, samples, old, removed, added)
+  else:
+    keys, retained, sizes, changes = _new_keys(
+      cfg, samples, old, removed, added, anchors
+    )
+
+  changed = source < 0
+  changed[changes.adapters] = True
   changed |= ~np.asarray(old.model.live)[source]  # empty, or deferred: no weights
-  sizes = membership.sizes_of(routes, cfg.num_adapters)
   live = (sizes > 0) & ~changed if defer else sizes > 0
   retrain = np.flatnonzero(changed & live)
-  members = membership.members_of(routes, cfg.num_adapters, retrain)
-  rows = _checked_rows(samples, ids, prints, members.positions)
-  weights = _carry_weights(old.model.weights, np.maximum(source, 0), ~changed)
-  weights = training.train_adapters(
-    cfg, samples, rows, members, anchors[retrain], weights, progress
+  notes = [old.notes[s] if s >= 0 else None for s in source.tolist()]
+  task = Task(
+    samples=samples,
+    adapters=retrain,
+    ids=anchors[retrain],
+    sizes=sizes[retrain],
+    members=functools.partial(_find_members, samples, retained, len(anchors)),
+    changes=changes,
+    notes=[notes[j] for j in retrain.tolist()],
   )
+  weights = _carry(old.model.weights, np.maximum(source, 0), ~changed)
+  weights, new_notes = train(cfg.solver, cfg, task, weights, progress)
+  for j, note in zip(retrain.tolist(), new_notes, strict=True):
+    notes[j] = note
+  for j in np.flatnonzero(~live).tolist():
+    notes[j] = None
 
-  model = Model(jnp.asarray(keys), weights, jnp.asarray(live))
+  model = Model(keys, weights, jnp.asarray(live))
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),
     adapters_masked=int(np.sum((sizes > 0) & ~live)),
-    samples_retrained=int(members.sizes.sum()),
+    samples_retrained=int(sizes[retrain].sum()),
     anchors_replaced=int(np.sum((source < 0) & (old.anchors != NO_ANCHOR).any())),
     seconds=time.perf_counter() - start,
     balance=membership.balance(sizes),
     exact=cfg.key_policy != "keep",
   )
-  state = LegoState(model, anchors, ids, routes, prints, old.settings)
-  for array in state[1:]:
+  for array in (anchors, sizes):
     array.setflags(write=False)
-  return state, info
+  return LegoState(model, anchors, retained, sizes, old.settings, tuple(notes)), info
 
 
-def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
-  """All that a state is, as named arrays on the host."""
-  model = {name: np.asarray(leaf) for name, leaf in state.model._asdict().items()}
-  return {**model, **dict(zip(LegoState._fields[1:], state[1:], strict=True))}
+def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
+  """The anchors of the new set; only `replace` ever changes those there are."""
+  if cfg.key_policy != "replace" and NO_ANCHOR not in old.anchors:
+    return old.anchors
+  # No id after these can be among the first n when `removed` are gone.
+  first = retained_lib.first(old.retained, cfg.num_adapters + len(removed))
+  ids = np.concatenate([first[~np.isin(first, removed)], added])
+  return keys_lib.choose_anchors(cfg, ids[ids_lib.hash_order(cfg.seed, ids)])
 
 
-def from_arrays(arrays: dict[str, NDArray[Any]]) -> LegoState:
-  """The state that `to_arrays` took apart, bit for bit."""
-  model = Model(*(jnp.asarray(arrays[name]) for name in Model._fields))
-  rest = [np.array(arrays[name]) for name in LegoState._fields[1:]]
-  for array in rest:
-    array.setflags(write=False)
-  return LegoState(model, *rest)
+def _same_keys(
+  cfg: LegoConfig, samples: Samples, old: LegoState, removed: Ids, added: Ids
+) -> tuple[Retained, NDArray[np.int64], Changes]:
+  """The new set, |D_aj| [n] and what changed, in a time that does not depend on N."""
+  n = cfg.num_adapters
+  _, left = retained_lib.look_up(cfg.seed, old.retained, removed)
+  rows = rows_of(samples, added)
+  routes = routing.route_array(cfg, samples.codes[rows], np.asarray(old.model.keys))
+  joined = Rows(added, routes, samples.prints[rows])
+  retained = retained_lib.exchange(cfg.seed, old.retained, removed, joined)
+  sizes = old.sizes - membership.sizes_of(left.routes, n)
+  sizes += membership.sizes_of(joined.routes, n)
+  ways = ((left.routes, _rows_of_lost(samples, left), -1), (routes, rows, 1))
+  return retained, sizes, _list_changes(cfg, ways)
 
 
-def _anchors(cfg: LegoConfig, ids: Ids, before: Ids) -> Ids:
-  """The anchors of the set `ids`; only `replace` ever changes those there are."""
-  if cfg.key_policy == "replace" or NO_ANCHOR in before:
-    return keys_lib.choose_anchors(cfg, ids)
-  return before
+def _new_keys(
+  cfg: LegoConfig,
+  samples: Samples,
+  old: LegoState,
+  removed: Ids,
+  added: Ids,
+  anchors: Ids,
+) -> tuple[jax.Array, Retained, NDArray[np.int64], Changes]:
+  """As `_same_keys` if keys moved: all samples are routed again and compared."""
+  n = cfg.num_adapters
+  source = _index_in(old.anchors, anchors)
+  to_new = np.full(n + 1, n)  # n: an adapter that is no more, or a sample's none
+  to_new[source[source >= 0]] = np.flatnonzero(source >= 0)
+  _, left = retained_lib.look_up(cfg.seed, old.retained, removed)
+  blank = np.full((len(added), cfg.top_k), n, np.int32)
+  joined = Rows(added, blank, samples.prints[rows_of(samples, added)])
+  retained = retained_lib.exchange(cfg.seed, old.retained, removed, joined)
+  all_rows = retained_lib.join(retained)
+  rows = _checked_rows(samples, all_rows)
+  keys = keys_lib.keys_from_anchors(cfg, samples, anchors)
+  routes = routing.route_array(cfg, samples.codes[rows], keys)
+  sizes = membership.sizes_of(routes, n)
+  retained = retained_lib.split(
+    all_rows._replace(routes=routes), retained_lib.counts(retained)
+  )
+  # Only adapters that there were before can have changed.
+  before = to_new[all_rows.routes]
+  after = np.where(source[routes] >= 0, routes, n)
+  moved = np.flatnonzero((np.sort(before) != np.sort(after)).any(axis=1))
+  before, after, rows = before[moved], after[moved], rows[moved]
+  # An adapter that a sample had and still has did not change.
+  stays = before[:, :, None] == after[:, None, :]
+  ways = (
+    (to_new[left.routes], _rows_of_lost(samples, left), -1),
+    (np.where(stays.any(axis=2), n, before), rows, -1),
+    (np.where(stays.any(axis=1), n, after), rows, 1),
+  )
+  return jnp.asarray(keys), retained, sizes, _list_changes(cfg, ways)
 
 
-def _new_set(
-  cfg: LegoConfig, ids: Ids, removed: NDArray[np.intp], added: Ids
-) -> tuple[Ids, NDArray[np.intp]]:
-  """The new set in hash order, and each member's old position (-1: it is new)."""
-  kept = np.delete(ids, removed)
-  origin = np.delete(np.arange(len(ids)), removed)
-  added = added[ids_lib.hash_order(cfg.seed, added)]
-  at = ids_lib.find(cfg.seed, kept, added)
-  return np.insert(kept, at, added), np.insert(origin, at, -1)
+def _list_changes(
+  cfg: LegoConfig, ways: Iterable[tuple[NDArray[Any], NDArray[np.intp], int]]
+) -> Changes:
+  """Changes from (adapters [m, k], rows [m], sign); adapter n stands for none."""
+  parts = [
+    (adapters.ravel(), np.repeat(rows, cfg.top_k), np.full(adapters.size, sign))
+    for adapters, rows, sign in ways
+  ]
+  adapters, rows, signs = (np.concatenate(part) for part in zip(*parts, strict=True))
+  order = np.argsort(adapters, kind="stable")
+  order = order[: np.searchsorted(adapters[order], cfg.num_adapters)]
+  return Changes(adapters[order], rows[order], signs[order].astype(np.int8))
 
 
-def _carry_rows(old: NDArray[Any], origin: NDArray[np.intp]) -> NDArray[Any]:
-  """Rows of `old` where they have an origin; the others are the caller's to fill."""
-  rows = np.zeros((len(origin), *old.shape[1:]), old.dtype)
-  rows[origin >= 0] = old[origin[origin >= 0]]
-  return rows
+def _find_members(
+  samples: Samples, retained: Retained, num_adapters: int, adapters: NDArray[np.intp]
+) -> tuple[membership.Members, NDArray[np.intp]]:
+  """D_aj of `adapters` [m] and the rows of the table, if they are what they were."""
+  rows = retained_lib.join(retained)
+  members = membership.members_of(rows.routes, num_adapters, adapters)
+  unique, inverse = np.unique(members.positions, return_inverse=True)
+  found = _checked_rows(samples, retained_lib.take(rows, unique))
+  return members, found[inverse]
 
 
 def _index_in(values: Ids, wanted: Ids) -> NDArray[np.intp]:
@@ -216,50 +233,32 @@ def _index_in(values: Ids, wanted: Ids) -> NDArray[np.intp]:
   return np.where(values[index] == wanted, index, -1)
 
 
-def _membership_changed(
-  old: LegoState,
-  removed: NDArray[np.intp],
-  source: NDArray[np.intp],
-  routes: NDArray[np.int32],
-  origin: NDArray[np.intp],
-) -> NDArray[np.bool_]:
-  """Which of the new adapters [n] gained or lost a member."""
-  n = len(source)
-  to_new = np.full(n, n)  # n: an adapter that is no more
-  to_new[source[source >= 0]] = np.flatnonzero(source >= 0)
-  changed = np.zeros(n + 1, bool)
-  changed[to_new[old.routes[removed]]] = True
-  changed[routes[origin < 0]] = True
-  if not np.array_equal(source, np.arange(n)):  # keys moved: survivors may have, too
-    survived = np.flatnonzero(origin >= 0)
-    before = np.sort(to_new[old.routes[origin[survived]]], axis=1)
-    after = np.sort(routes[survived], axis=1)
-    pair = np.arange(len(survived))[:, None] * (n + 1)
-    changed[np.setxor1d(pair + before, pair + after) % (n + 1)] = True
-  return changed[:n]
+def _rows_of_lost(samples: Samples, left: Rows) -> NDArray[np.intp]:
+  """The table's rows of samples that leave, or -1 if it has them no more."""
+  rows = np.searchsorted(samples.ids, left.ids)
+  rows[rows == len(samples.ids)] = 0
+  same = (samples.prints[rows] == left.prints).all(axis=1)
+  return np.where(same & (samples.ids[rows] == left.ids), rows, -1)
 
 
-def _checked_rows(
-  samples: Samples, ids: Ids, prints: NDArray[np.uint8], positions: NDArray[np.intp]
-) -> NDArray[np.intp]:
-  """Rows of the samples at `positions` of the set, if they are what they were."""
-  unique, inverse = np.unique(positions, return_inverse=True)
+def _checked_rows(samples: Samples, wanted: Rows) -> NDArray[np.intp]:
+  """The table's rows of `wanted`, if they are what they were."""
   try:
-    rows = rows_of(samples, ids[unique])
+    rows = rows_of(samples, wanted.ids)
   except errors.UnknownIdError as e:
     raise errors.SamplesMismatchError(
       f"the table lacks a retained sample: {e}; hand in all samples of the state"
     ) from e
-  differs = (samples.prints[rows] != prints[unique]).any(axis=1)
+  differs = (samples.prints[rows] != wanted.prints).any(axis=1)
   if differs.any():
     raise errors.SamplesMismatchError(
-      f"sample {ids[unique][differs][0]} has another encoding or label than when it was"
+      f"sample {wanted.ids[differs][0]} has another encoding or label than when it was"
       " learned; hand in the samples that the state was trained on"
     )
-  return rows[inverse]
+  return rows
 
 
 @jax.jit
-def _carry_weights(weights: jax.Array, source: jax.Array, keep: jax.Array) -> jax.Array:
+def _carry(weights: jax.Array, source: jax.Array, keep: jax.Array) -> jax.Array:
   """W [n, C, d] with each kept adapter in its new place and zeros in the others."""
   return jnp.where(keep[:, None, None], weights[source], 0.0)

@@ -13,7 +13,7 @@ neighbours:
   its own id, and its number of steps from its own |D_aj|.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import functools
 from typing import Any, NamedTuple
 
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 import optax
 
 from legonet_jax import adapters as adapters_lib, ids as ids_lib
-from legonet_jax.config import LegoConfig, Sgd, make_optimizer
+from legonet_jax.config import LegoConfig
 from legonet_jax.membership import Members
 from legonet_jax.samples import Samples
-
-Progress = Callable[[int, int], None]
+from legonet_jax.solvers import Sgd, make_optimizer
+from legonet_jax.task import Progress, Task, train
 
 
 class Lanes(NamedTuple):
@@ -97,6 +97,21 @@ def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
 def _place(weights: jax.Array, at: jax.Array, trained: jax.Array) -> jax.Array:
   """Writes lanes into the adapters' array; places beyond its end are empty lanes."""
   return weights.at[at].set(trained, mode="drop")
+
+
+@train.register
+def _(
+  solver: Sgd,
+  cfg: LegoConfig,
+  task: Task,
+  weights: jax.Array,
+  progress: Progress | None = None,
+) -> tuple[jax.Array, list[Any]]:
+  """Trains the adapters of `task` from scratch, on all their members."""
+  members, rows = task.members(task.adapters)
+  return train_adapters(
+    cfg, task.samples, rows, members, task.ids, weights, progress
+  ), [None] * len(task.adapters)
 
 
 def train_adapters(

@@ -5,13 +5,15 @@ state of a fresh fit on the samples that remain (see `rebuild`).
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from legonet_jax import errors, ids as ids_lib, samples as samples_lib, training
+from legonet_jax import errors, retained as retained_lib, samples as samples_lib
 from legonet_jax.config import LegoConfig, fingerprint, sample_fingerprint
 from legonet_jax.ids import Ids
-from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
+from legonet_jax.rebuild import Info, rebuild
 from legonet_jax.samples import Samples
+from legonet_jax.state import LegoState, untrained
+from legonet_jax.task import Progress
 
 _NONE = np.zeros(0, np.int64)
 
@@ -20,7 +22,7 @@ def fit(
   cfg: LegoConfig,
   samples: Samples,
   keys: ArrayLike | None = None,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Trains n adapters on all of `samples`.
 
@@ -54,7 +56,7 @@ def unlearn(
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
   defer: bool = False,
 ) -> tuple[LegoState, Info]:
   """Forgets `ids`: the state of a fresh fit on the samples that remain.
@@ -82,48 +84,8 @@ def unlearn(
   """
   _check_fits(cfg, state, samples)
   wanted = _request(ids)
-  positions = _positions(cfg, state, samples, wanted)
-  return rebuild(cfg, samples, state, positions, _NONE, progress, defer)
-
-
-def heal(
-  cfg: LegoConfig,
-  state: LegoState,
-  samples: Samples,
-  progress: training.Progress | None = None,
-) -> tuple[LegoState, Info]:
-  """Trains the adapters that deferred requests have masked: the state of a fresh fit.
-
-  `learn` and `unlearn` do so as well, together with what they change.
-  """
-  _check_fits(cfg, state, samples)
-  return rebuild(cfg, samples, state, _NONE, _NONE, progress)
-
-
-def update(
-  cfg: LegoConfig,
-  state: LegoState,
-  samples: Samples,
-  forget: ArrayLike,
-  add: ArrayLike,
-  progress: training.Progress | None = None,
-  defer: bool = False,
-) -> tuple[LegoState, Info]:
-  """Many requests at once: forgets some ids and learns others, none of them in both.
-
-  Each adapter is trained once, and the result is that of the requests one by one.
-  Either list may be empty; otherwise as `unlearn` and `learn`.
-  """
-  _check_fits(cfg, state, samples)
-  gone, new = samples_lib.check_ids(forget), samples_lib.check_ids(add)
-  both = np.intersect1d(gone, new)
-  if len(both):
-    raise errors.DuplicateIdError(
-      f"sample {both[0]} is to be forgotten and learned at once; make it two requests"
-    )
-  positions = _positions(cfg, state, samples, gone)
-  _check_new(cfg, state, samples, new)
-  return rebuild(cfg, samples, state, positions, new, progress, defer)
+  _check_held(cfg, state, samples, wanted)
+  return rebuild(cfg, samples, state, wanted, _NONE, progress, defer)
 
 
 def learn(
@@ -131,7 +93,7 @@ def learn(
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> tuple[LegoState, Info]:
   """Learns `ids`: the state of a fresh fit on the old samples and the new ones.
 
@@ -156,11 +118,51 @@ def learn(
   return rebuild(cfg, samples, state, _NONE, wanted, progress)
 
 
-def _positions(
+def heal(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  progress: Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Trains the adapters that deferred requests have masked: the state of a fresh fit.
+
+  `learn` and `unlearn` do so as well, together with what they change.
+  """
+  _check_fits(cfg, state, samples)
+  return rebuild(cfg, samples, state, _NONE, _NONE, progress)
+
+
+def update(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  forget: ArrayLike,
+  add: ArrayLike,
+  progress: Progress | None = None,
+  defer: bool = False,
+) -> tuple[LegoState, Info]:
+  """Many requests at once: forgets some ids and learns others, none of them in both.
+
+  Each adapter is trained once, and the result is that of the requests one by one.
+  Either list may be empty; otherwise as `unlearn` and `learn`.
+  """
+  _check_fits(cfg, state, samples)
+  gone, new = samples_lib.check_ids(forget), samples_lib.check_ids(add)
+  both = np.intersect1d(gone, new)
+  if len(both):
+    raise errors.DuplicateIdError(
+      f"sample {both[0]} is to be forgotten and learned at once; make it two requests"
+    )
+  _check_held(cfg, state, samples, gone)
+  _check_new(cfg, state, samples, new)
+  return rebuild(cfg, samples, state, gone, new, progress, defer)
+
+
+def _check_held(
   cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
-) -> NDArray[np.intp]:
-  """Where the state holds the samples to forget; raises if it does not."""
-  held, positions = _locate(cfg, state, wanted)
+) -> None:
+  """Raises if the state does not hold the samples to forget, or nothing else."""
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
   if not held.all():
     missing = wanted[~held][0]
     if missing in samples.ids:
@@ -172,11 +174,10 @@ def _positions(
       f"no sample has id {missing}: it never was, or is forgotten and dropped;"
       " check the request's ids"
     )
-  if len(wanted) == len(state.ids):
+  if len(wanted) == retained_lib.count(state.retained):
     raise errors.TooFewSamplesError(
       "the request would forget every sample; delete the model instead"
     )
-  return positions
 
 
 def _check_new(
@@ -184,7 +185,7 @@ def _check_new(
 ) -> None:
   """Raises if the table lacks a sample to learn, or the state holds it already."""
   samples_lib.rows_of(samples, wanted)
-  held, _ = _locate(cfg, state, wanted)
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
   if held.any():
     raise errors.DuplicateIdError(
       f"sample {wanted[held][0]} is in the model already; leave it out of the request"
@@ -199,22 +200,13 @@ def _request(ids: ArrayLike) -> Ids:
   return wanted
 
 
-def _locate(
-  cfg: LegoConfig, state: LegoState, wanted: Ids
-) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-  """Whether the state holds each of `wanted` [m], and at which position."""
-  positions = ids_lib.find(cfg.seed, state.ids, wanted)
-  near = state.ids[np.minimum(positions, len(state.ids) - 1)]
-  return near == wanted, positions
-
-
 def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
   """Raises if settings, state and samples cannot belong together."""
   if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.ConfigError(
       "the state was made with other settings; hand in the settings of the fit"
     )
-  if state.ids.dtype != np.int64 or state.anchors.dtype != np.int64:
+  if state.retained[0].ids.dtype != np.int64 or state.anchors.dtype != np.int64:
     raise errors.ConfigError(
       "the state's ids are not int64 any more; jax cuts them to 32 bits, so pass only"
       " `state.model` to jitted functions"

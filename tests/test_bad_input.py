@@ -250,7 +250,7 @@ def test_a_table_that_lacks_a_retained_sample_is_named_as_such(samples, state):
 
 
 def test_a_state_that_lost_64_bits_is_refused(samples, state):
-  cut = state._replace(ids=state.ids.astype(np.int32))
+  cut = state._replace(anchors=state.anchors.astype(np.int32))
   with pytest.raises(errors.ConfigError, match="int64"):
     lego.unlearn(CONFIG, cut, samples, KNOWN)
 

@@ -22,6 +22,11 @@ CONFIGS = {
     CONFIG, solver=ADAMW, feature_map="sqrt", num_adapters=5, top_k=3, key_noise=0.1
   ),
   "given": dataclasses.replace(CONFIG, key_policy="given"),
+  "ridge": dataclasses.replace(CONFIG, solver=lego.Ridge(), feature_map="sqrt"),
+  "ridge, given": dataclasses.replace(
+    CONFIG, solver=lego.Ridge(penalty=0.1), key_policy="given", top_k=3
+  ),
+  "ridge, sums not kept": dataclasses.replace(CONFIG, solver=lego.Ridge(keep=False)),
 }
 # Far away from all samples, so that some adapters start or become empty.
 GIVEN = np.vstack([encodings(6, seed=4), -5 * encodings(2, seed=4)])

@@ -38,6 +38,7 @@ from legonet_jax.runs import (
   service,
   verify as verify_lib,
 )
+from legonet_jax.state import from_arrays, to_arrays
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +120,10 @@ def test_verify_catches_a_sample_that_was_only_hidden(path):
   """Routes and members follow from the samples; a false one shows without training."""
 
   def reroute(state):
-    routes = state.routes.copy()
+    arrays = to_arrays(state)
+    routes = arrays["routes"].copy()
     routes[0] = routes[0][::-1]
-    return state._replace(routes=routes)
+    return from_arrays({**arrays, "routes": routes})
 
   forge(path, reroute)
   assert "members" in fails(path)

@@ -26,7 +26,6 @@ from run_world import (
 
 import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.rebuild import from_arrays, to_arrays
 from legonet_jax.runs import (
   checkpoint,
   journal,
@@ -36,6 +35,7 @@ from legonet_jax.runs import (
   run as run_lib,
   service,
 )
+from legonet_jax.state import from_arrays, to_arrays
 
 ANCHOR = int(IDS[np.argmin(lego.ids.hash_ids(CONFIG.seed, IDS))])
 
@@ -369,10 +369,24 @@ def test_given_keys_live_with_the_run(tmp_path):
   assert run.manifest.digest == refit_digest(np.delete(IDS, np.s_[8:12]), cfg, keys)
 
 
+def test_ridge_lives_in_a_run_as_well(tmp_path):
+  """Its sums are not saved: a restart makes them again, to the same bits."""
+  cfg = dataclasses.replace(CONFIG, solver=lego.Ridge())
+  path = make_run(tmp_path, cfg)
+  do(path, unlearn(IDS[:2]))
+  do(path, unlearn([IDS[7], IDS[8]], defer=True))
+  do(path, learn())
+  requests_lib.drop(path / "requests", unlearn(NEW_IDS[:1]))
+  run, _ = do(path, unlearn(IDS[20:22]))
+  held = [*np.delete(IDS, [0, 1, 7, 8, 20, 21]), *NEW_IDS[1:]]
+  assert run.manifest.digest == refit_digest(held, cfg)
+  assert not traces(int(IDS[7]), ENCODINGS[7], int(LABELS[7]), tmp_path, cfg=cfg)
+
+
 UNFIT = {
   "keep": dataclasses.replace(CONFIG, key_policy="keep"),
   "a function": dataclasses.replace(
-    CONFIG, solver=dataclasses.replace(SGD, optimizer=lego.config.optax.sgd)
+    CONFIG, solver=dataclasses.replace(SGD, optimizer=lego.solvers.optax.sgd)
   ),
 }
 

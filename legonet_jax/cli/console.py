@@ -6,7 +6,7 @@ import sys
 
 import tqdm
 
-from legonet_jax.training import Progress
+from legonet_jax.task import Progress
 
 
 def sayer(quiet: bool) -> Callable[[str], None]:

@@ -1,7 +1,6 @@
 """`legonet fit`: a run on an encoding store."""
 
 import argparse
-import dataclasses
 import pathlib
 from typing import Any
 
@@ -9,8 +8,9 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.cli import common, console
-from legonet_jax.config import LegoConfig, Sgd
+from legonet_jax.config import LegoConfig
 from legonet_jax.runs import rows as rows_lib, run as run_lib
+from legonet_jax.solvers import Ridge, Sgd
 
 _TEXT = """\
 Fits a LegoNet on the training samples of an encoding store and keeps it in a run
@@ -43,6 +43,9 @@ def register(commands: Any) -> None:
   add("--feature-map", choices=("l2", "sqrt", "none"), default="l2")
   add("--feature-range", type=float, help="needed for --feature-map none")
   add("--aggregate", choices=("probs", "logits"), default="probs")
+  add("--solver", choices=("sgd", "ridge"), default="sgd",
+      help="the paper's, or a closed form (sgd)")  # fmt: skip
+  add("--penalty", type=float, default=Ridge().penalty, help="of ridge (0.01)")
   add("--epochs", type=int, default=solver.epochs, help=f"({solver.epochs})")
   add(
     "--batch-size", type=int, default=solver.batch_size, help=f"({solver.batch_size})"
@@ -70,14 +73,7 @@ def run(args: argparse.Namespace) -> int:
     feature_range=args.feature_range,
     encoder=rows_lib.encoder_of(args.store),
     aggregate=args.aggregate,
-    solver=dataclasses.replace(
-      Sgd(),
-      epochs=args.epochs,
-      batch_size=args.batch_size,
-      optimizer=args.optimizer,
-      options=(("learning_rate", args.learning_rate),),
-      lanes=args.lanes,
-    ),
+    solver=_solver(args),
   )
   keys = None
   if args.keys is not None:
@@ -97,3 +93,15 @@ def run(args: argparse.Namespace) -> int:
     f" {made.manifest.digest[:16]}",
   )
   return 0
+
+
+def _solver(args: argparse.Namespace) -> Sgd | Ridge:
+  if args.solver == "ridge":
+    return Ridge(penalty=args.penalty)
+  return Sgd(
+    epochs=args.epochs,
+    batch_size=args.batch_size,
+    optimizer=args.optimizer,
+    options=(("learning_rate", args.learning_rate),),
+    lanes=args.lanes,
+  )

@@ -5,10 +5,10 @@ import time
 
 import numpy as np
 
-from legonet_jax import samples as samples_lib, training, unlearning
+from legonet_jax import samples as samples_lib, unlearning
 from legonet_jax.digests import digest, environment
 from legonet_jax.ids import Ids
-from legonet_jax.rebuild import Info, LegoState, rebuild, untrained
+from legonet_jax.rebuild import Info, rebuild
 from legonet_jax.runs import admission, checkpoint, rows as rows_lib, run as run_lib
 from legonet_jax.runs.admission import Batch
 from legonet_jax.runs.checkpoint import Manifest
@@ -16,12 +16,14 @@ from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
 from legonet_jax.samples import Samples
+from legonet_jax.state import LegoState, untrained
+from legonet_jax.task import Progress
 
 
 def apply(
   session: Session,
   batch: Batch,
-  progress: training.Progress | None,
+  progress: Progress | None,
   on_step: OnStep,
 ) -> Session:
   """Saves the state after `batch` as a new checkpoint; the old one stays for now."""
@@ -76,13 +78,13 @@ def apply(
 
 
 def refit(
-  run: Run, samples: Samples, progress: training.Progress | None = None
+  run: Run, samples: Samples, progress: Progress | None = None
 ) -> tuple[LegoState, Info]:
   """A fresh fit on all of `samples`, with the run's settings and keys."""
   if run.cfg.key_policy != "given":
     return unlearning.fit(run.cfg, samples, progress=progress)
   return rebuild(
-    run.cfg, samples, empty(run), np.zeros(0, np.intp), samples.ids, progress
+    run.cfg, samples, empty(run), np.zeros(0, np.int64), samples.ids, progress
   )
 
 
@@ -97,7 +99,7 @@ def _train(
   samples: Samples,
   gone: Ids,
   new: Ids,
-  progress: training.Progress | None,
+  progress: Progress | None,
   defer: bool,
 ) -> tuple[LegoState, Info]:
   """The new state; on another environment everything is trained anew, nothing mixed."""

@@ -18,12 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, membership, training, unlearning
+from legonet_jax import errors, membership, unlearning
 from legonet_jax.config import LegoConfig, describe
 from legonet_jax.digests import digest, environment
-from legonet_jax.rebuild import LegoState, rebuild, untrained
+from legonet_jax.rebuild import rebuild
 from legonet_jax.runs.layout import parse_config
 from legonet_jax.samples import Samples
+from legonet_jax.state import LegoState, untrained
+from legonet_jax.task import Progress
 
 FORMAT = "legonet-jax certificate 1"
 Certificate = dict[str, Any]
@@ -102,7 +104,7 @@ def recheck(
   samples: Samples,
   keys: NDArray[Any] | None,
   chosen: NDArray[np.intp],
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> list[Check]:
   """Makes the model of a certificate again, as far as asked, and compares.
 
@@ -116,7 +118,7 @@ def recheck(
   """
   cfg = config_of(certificate)
   start = untrained(cfg, samples.codes.shape[1], keys)
-  none = np.zeros(0, np.intp)
+  none = np.zeros(0, np.int64)
   state, _ = rebuild(cfg, samples, start, none, samples.ids, defer=True)
   checks = [_compare_structure(certificate, _structure(cfg, state))]
   if not len(chosen):

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.digests import digest
-from legonet_jax.rebuild import LegoState, from_arrays, to_arrays
 from legonet_jax.runs import durable
 from legonet_jax.runs.erasure import OnStep
+from legonet_jax.state import LegoState, from_arrays, to_arrays
 
 _MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"

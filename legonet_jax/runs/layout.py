@@ -10,7 +10,6 @@ certificate.json  of the last `verify`, until the state changes
 lock              held by the process that works on the run
 """
 
-import dataclasses
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -18,11 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import config as config_lib, errors
+from legonet_jax import errors
 from legonet_jax.config import LegoConfig, describe
 from legonet_jax.runs import durable
+from legonet_jax.solvers import Ridge, Sgd
 
 VERSION = 1
+_TYPES = {"LegoConfig": LegoConfig, "Sgd": Sgd, "Ridge": Ridge}
 
 
 class Layout(NamedTuple):
@@ -79,8 +80,8 @@ def check_config(cfg: LegoConfig) -> None:
     same = False
   if not same:
     raise errors.ConfigError(
-      "these settings cannot be written down and read again; name the optimiser of"
-      " optax as a string and give plain numbers as its options"
+      "these settings cannot be written down and read again; use the solver Sgd or"
+      " Ridge, name the optimiser of optax and give plain numbers as its options"
     )
 
 
@@ -135,8 +136,8 @@ def _parse(value: Any) -> Any:
     return tuple(_parse(v) for v in value)
   if not isinstance(value, dict):
     return value
-  kind = getattr(config_lib, str(value.get("type")), None)
-  if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+  kind: Any = _TYPES.get(str(value.get("type")))
+  if kind is None:
     raise errors.RunError(f"unknown settings {value.get('type')!r}")
   fields = {k: _parse(v) for k, v in value.items() if k != "type"}
   try:

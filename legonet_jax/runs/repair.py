@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors, samples as samples_lib, training, unlearning
+from legonet_jax import errors, samples as samples_lib, unlearning
 from legonet_jax.config import LegoConfig
 from legonet_jax.digests import digest, environment
 from legonet_jax.ids import Ids
@@ -24,11 +24,10 @@ from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run, no_step
 from legonet_jax.samples import Samples
+from legonet_jax.task import Progress
 
 
-def repair(
-  path: pathlib.Path, progress: training.Progress | None = None
-) -> tuple[Run, bool]:
+def repair(path: pathlib.Path, progress: Progress | None = None) -> tuple[Run, bool]:
   """Fits the run again on its retained samples if no checkpoint of it can be read.
 
   Returns:

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, samples as samples_lib, training, unlearning
+from legonet_jax import errors, samples as samples_lib, unlearning
 from legonet_jax.config import LegoConfig, describe, fingerprint
 from legonet_jax.digests import digest, environment
 from legonet_jax.encoder import store as store_lib
 from legonet_jax.ids import Ids
-from legonet_jax.rebuild import LegoState
 from legonet_jax.runs import (
   checkpoint,
   durable,
@@ -27,6 +26,8 @@ from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout
 from legonet_jax.samples import Samples
+from legonet_jax.state import LegoState
+from legonet_jax.task import Progress
 
 
 class Run(NamedTuple):
@@ -115,7 +116,7 @@ def create(
   store: pathlib.Path,
   ids: Ids | None = None,
   keys: NDArray[Any] | None = None,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
   on_step: OnStep = no_step,
 ) -> Run:
   """Fits a new run on a store, or goes on with a fit that was interrupted.

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legonet_jax import errors, training
+from legonet_jax import errors
 from legonet_jax.runs import (
   admission,
   applying,
@@ -41,6 +41,7 @@ from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout, read_settings
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session, no_step
+from legonet_jax.task import Progress
 
 
 class Receipt(NamedTuple):
@@ -80,7 +81,7 @@ def submit(session: Session, request: Request) -> str:
 
 def settle(
   session: Session,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
   on_step: OnStep = no_step,
 ) -> Session:
   """Carries out all requests there are, also those that come in meanwhile.
@@ -128,7 +129,7 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
 def carry_out(
   path: pathlib.Path,
   request: Request | None = None,
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
   on_step: OnStep = no_step,
 ) -> tuple[Session, Receipt]:
   """One command: finishes what was accepted, does `request`, empties the queue.

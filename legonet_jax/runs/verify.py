@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, training
+from legonet_jax import errors
 from legonet_jax.config import LegoConfig
 from legonet_jax.encoder import store as store_lib
 from legonet_jax.runs import (
@@ -26,6 +26,7 @@ from legonet_jax.runs import (
 from legonet_jax.runs.certificate import Certificate, Check
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run
+from legonet_jax.task import Progress
 
 
 class Report(NamedTuple):
@@ -45,7 +46,7 @@ def verify(
   adapters: int = 0,
   full: bool = False,
   head: str = "",
-  progress: training.Progress | None = None,
+  progress: Progress | None = None,
 ) -> Report:
   """Verifies the run in `path`.
 

@@ -1,0 +1,216 @@
+"""The closed form: exact sums, right solutions, and no pass over the members."""
+
+import dataclasses
+
+import chex
+from conftest import CONFIG, encodings, ids, labels, refit
+from hypothesis import given, settings, strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import legonet_jax as lego
+from legonet_jax import errors, features, numerics, ridge, statistics, task
+
+RIDGE = dataclasses.replace(CONFIG, solver=lego.Ridge(), feature_map="sqrt")
+
+
+def table(count, dim, seed=0):
+  rng = np.random.default_rng(seed)
+  cfg = RIDGE
+  return lego.make_samples(
+    cfg, rng.normal(size=(count, dim)), rng.integers(0, 3, count)
+  )
+
+
+def summed(samples, rows, signs=None, start=None):
+  """Sums by blocks, as the solver does it."""
+  start = statistics.zeros(RIDGE, samples.codes.shape[1]) if start is None else start
+  signs = np.ones(len(rows), np.int8) if signs is None else signs
+  return statistics.sum_rows(RIDGE, samples, start, rows, signs, len(rows))
+
+
+def whole(sums, dim):
+  """A_j [d, d] from its bands."""
+  size, gram = statistics.padded(dim), np.asarray(sums.gram)
+  a = np.zeros((size, size), np.int64)
+  for row, at in statistics.bands(dim):
+    a[row : row + statistics.BAND, row:] = gram[:, at : at + size - row]
+  a = np.triu(a) + np.triu(a, 1).T
+  assert not a[dim:].any()
+  return a[:dim, :dim]
+
+
+@pytest.mark.parametrize("dim", [7, 128, 200])
+@pytest.mark.parametrize("count", [1, 16, 17, 300, 1500])
+def test_sums_are_the_integers_of_a_float64_oracle(dim, count):
+  samples = table(count, dim)
+  sums = summed(samples, np.arange(count))
+  x = samples.codes.astype(np.int64)
+  np.testing.assert_array_equal(whole(sums, dim), x.T @ x)
+  np.testing.assert_array_equal(sums.cross, np.eye(3, dtype=int)[samples.labels].T @ x)
+
+
+def test_sums_stay_exact_for_the_largest_codes_in_the_largest_block():
+  codes = np.full((1024, 4), features.MAX_CODE, np.int8)
+  codes[1::2] *= -1
+  (gram, cross), peak = statistics.absorb(
+    statistics.zeros(RIDGE, 4), codes, np.zeros(1024, np.int32), np.ones(1024, np.int8)
+  )
+  assert (np.asarray(gram)[:4, :4] == 1024 * 127**2).all()
+  assert int(peak) == 1024 * 127**2
+  assert not np.asarray(cross).any()
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(0, 2**20))
+def test_subtracting_gives_the_sums_of_the_others(seed):
+  rng = np.random.default_rng(seed)
+  samples = table(400, 7, seed=1)
+  rows = rng.permutation(400)
+  gone = rows[: rng.integers(1, 300)]
+  less = summed(samples, gone, np.full(len(gone), -1, np.int8), summed(samples, rows))
+  rest = summed(samples, np.setdiff1d(rows, gone))
+  np.testing.assert_array_equal(less.gram, rest.gram)
+  np.testing.assert_array_equal(less.cross, rest.cross)
+
+
+def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
+  samples = table(3, 7)
+  full = statistics.zeros(RIDGE, 7)
+  square = int(np.max(samples.codes[0].astype(int) ** 2))
+  largest = int(np.argmax(np.abs(samples.codes[0])))
+  for room, fits in ((square, False), (square + 1, True)):
+    gram = jnp.asarray(full.gram).at[largest, largest].set(2**31 - room)
+    start = full._replace(gram=gram)
+    one = np.zeros(1, np.intp)
+    call = (RIDGE, samples, start, one, np.ones(1, np.int8), 10**6)
+    if fits:
+      statistics.sum_rows(*call)
+    else:
+      with pytest.raises(errors.ConfigError, match="more adapters"):
+        statistics.sum_rows(*call)
+
+
+class SolveTest(chex.TestCase):
+  @chex.variants(with_jit=True, without_jit=True)
+  def test_solutions_are_those_of_a_float64_oracle(self):
+    for dim, count in ((7, 5), (64, 300), (150, 90)):
+      samples = table(count, dim)
+      cfg = dataclasses.replace(RIDGE, solver=lego.Ridge(penalty=0.05, scale=3.0))
+      with numerics.pinned():
+        solve = self.variant(lambda s, cfg=cfg: ridge.solve(cfg, s))
+        got = np.asarray(solve(summed(samples, np.arange(count))), np.float64)
+      unit = features.unit(cfg, dim)
+      x = samples.codes * unit
+      a = x.T @ x
+      y = np.eye(3)[samples.labels]
+      a += 0.05 * np.trace(a) / dim * np.eye(dim)
+      want = 3.0 * np.linalg.solve(a, x.T @ y).T
+      assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
+
+
+def test_an_adapter_of_zeros_gets_weights_of_zero():
+  sums = statistics.zeros(RIDGE, 7)
+  assert not np.asarray(ridge.solve(RIDGE, sums)).any()
+
+
+@pytest.fixture(scope="module")
+def world():
+  samples = lego.make_samples(RIDGE, encodings(), labels(), ids())
+  return samples, lego.fit(RIDGE, samples)[0]
+
+
+def test_a_request_does_not_look_at_members(world, monkeypatch):
+  samples, state = world
+
+  def fail(*args):
+    raise AssertionError("members were asked for")
+
+  monkeypatch.setattr("legonet_jax.rebuild._find_members", fail)
+  after, _ = lego.unlearn(RIDGE, state, samples, state.ids[-2:])
+  lego.learn(RIDGE, after, samples, state.ids[-2:])
+
+
+def test_notes_are_the_sums_over_the_members(world):
+  samples, state = world
+  after, _ = lego.unlearn(RIDGE, state, samples, state.ids[[0, 20, 40]])  # an anchor
+  again = refit(RIDGE, samples, after.ids)
+  for a, b in zip(after.notes, again.notes, strict=True):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_without_notes_or_rows_a_request_gives_the_same_bits(world):
+  samples, state = world
+  gone = state.ids[[0, 30, 31]]
+  want = lego.digest(lego.unlearn(RIDGE, state, samples, gone)[0])
+  forgetful = state._replace(notes=(None,) * len(state.notes))
+  assert lego.digest(lego.unlearn(RIDGE, forgetful, samples, gone)[0]) == want
+  left = lego.drop(samples, gone)
+  assert lego.digest(lego.unlearn(RIDGE, state, left, gone)[0]) == want
+  mended = lego.make_samples(RIDGE, encodings(3, seed=9), labels(3), gone)
+  other = lego.append(left, mended)  # other samples under the forgotten ids
+  assert lego.digest(lego.unlearn(RIDGE, state, other, gone)[0]) == want
+
+
+def test_one_executable_solves_every_adapter(world):
+  samples, state = world
+  assert ridge._solve_into._cache_size() >= 1
+  before = ridge._solve_into._cache_size()
+  after, _ = lego.unlearn(RIDGE, state, samples, state.ids[:5])
+  lego.learn(RIDGE, after, samples, state.ids[:5])
+  assert ridge._solve_into._cache_size() == before
+
+
+def test_keep_is_free_to_change_and_saves_the_memory(world):
+  samples, state = world
+  slim = dataclasses.replace(RIDGE, solver=lego.Ridge(keep=False))
+  after, _ = lego.unlearn(slim, state, samples, state.ids[-1:])
+  touched = np.unique(state.routes[-1])
+  assert all(after.notes[j] is None for j in touched)
+  want, _ = lego.unlearn(RIDGE, state, samples, state.ids[-1:])
+  assert lego.digest(after) == lego.digest(want)
+
+
+@pytest.mark.parametrize(
+  "bad", [{"penalty": 0}, {"penalty": np.nan}, {"scale": -1}, {"scale": "x"}]
+)
+def test_bad_settings_are_refused(bad):
+  with pytest.raises(errors.ConfigError, match=next(iter(bad))):
+    lego.Ridge(**bad)
+
+
+def test_an_unknown_solver_is_refused(world):
+  samples, _ = world
+
+  @dataclasses.dataclass(frozen=True)
+  class Guess:
+    """Not registered."""
+
+  cfg = dataclasses.replace(RIDGE, solver=Guess())
+  with pytest.raises(TypeError, match="register"):
+    lego.fit(cfg, samples)
+
+
+def test_a_solver_of_ones_own_takes_part(world):
+  samples, _ = world
+
+  @dataclasses.dataclass(frozen=True)
+  class Mean:
+    """Nearest class mean, from integer sums."""
+
+  @task.train.register
+  def _(solver: Mean, cfg, job, weights, progress=None):
+    members, rows = job.members(job.adapters)
+    for i, j in enumerate(job.adapters):
+      mine = rows[members.offsets[i] : members.offsets[i + 1]]
+      hit = np.arange(3)[:, None] == job.samples.labels[mine]
+      w = (hit.astype(np.float32) @ job.samples.codes[mine]) / len(mine)
+      weights = weights.at[j].set(w)
+    return weights, [None] * len(job.adapters)
+
+  cfg = dataclasses.replace(RIDGE, solver=Mean())
+  state, _ = lego.fit(cfg, samples)
+  after, _ = lego.unlearn(cfg, state, samples, state.ids[:4])
+  assert lego.digest(after) == lego.digest(refit(cfg, samples, after.ids))
