@@ -6,7 +6,8 @@
 In one process, request by request in turn: the same samples are forgotten by
 `legonet_jax.unlearn` in memory, and through a run: request file, journal, training,
 checkpoint, erasure in the store, old checkpoint shredded, journal. Both end in the same
-digest. DIR has train_encodings.npy [N, d] and train_labels.npy [N].
+digest, and then no file of run and store may hold an id or an encoding of the samples.
+DIR has train_encodings.npy [N, d] and train_labels.npy [N].
 """
 
 import argparse
@@ -44,6 +45,16 @@ def load(args: argparse.Namespace) -> rows_lib.Rows:
   ids = np.sort(rng.integers(2**40, 2**62, count))
   zeros = np.zeros(count, np.uint8)
   return rows_lib.Rows(encodings[:count], labels[:count].astype(np.int32), ids, zeros)
+
+
+def traces(folder: pathlib.Path, rows: rows_lib.Rows, ids: Any) -> int:
+  """How many files below `folder` hold an id or an encoding of these samples."""
+  needles = []
+  for i in ids:
+    row = rows.encodings[np.searchsorted(rows.ids, i)]
+    needles += [np.int64(i).tobytes(), str(i).encode(), row.tobytes()]
+  files = [p.read_bytes() for p in folder.rglob("*") if p.is_file()]
+  return sum(any(needle in data for needle in needles) for data in files)
 
 
 def main() -> None:
@@ -124,6 +135,8 @@ def measure(
     "overhead_median_seconds": float(np.median(np.subtract(durable, bare))),
     "digest": lego.digest(state),
     "same_digest": equal,
+    "files_with_a_trace": traces(path.parent, rows, wanted),
+    "files_with_a_retained_id": traces(path.parent, rows, session.run.state.ids[:1]),
     "step_median_seconds": {k: float(np.median(v)) for k, v in steps.items()},
   }
 

@@ -7,14 +7,17 @@ copy-on-write file system, a snapshot, a backup or an SSD's spare blocks may sti
 them, which no program above them can change (docs/runs.md).
 """
 
+from collections.abc import Callable
+import concurrent.futures
 import contextlib
-import hashlib
 import os
 import pathlib
 import shutil
+from typing import TypeVar
 
-from legonet_jax import files
+from legonet_jax import fetch, files
 
+T = TypeVar("T")
 _ZEROS = bytes(1 << 20)
 
 
@@ -29,14 +32,8 @@ def sync_folder(path: pathlib.Path) -> None:
 
 def sync_tree(path: pathlib.Path) -> None:
   """Makes all files and names below a folder durable, the folder's own included."""
-  for folder, _, names in os.walk(path, topdown=False):
-    for name in names:
-      handle = os.open(os.path.join(folder, name), os.O_RDONLY)
-      try:
-        os.fsync(handle)
-      finally:
-        os.close(handle)
-    sync_folder(pathlib.Path(folder))
+  for_all(_sync_file, files_below(path))
+  for_all(sync_folder, [pathlib.Path(folder) for folder, _, _ in os.walk(path)])
 
 
 def write(path: pathlib.Path, data: bytes) -> None:
@@ -75,20 +72,37 @@ def shred_tree(path: pathlib.Path) -> None:
   """Shreds every file below a folder and removes it, durable when this returns."""
   if not path.exists():
     return
-  for folder, _, names in os.walk(path):
-    for name in names:
-      shred(pathlib.Path(folder, name))
+  for_all(shred, files_below(path))
   shutil.rmtree(path)
   sync_folder(path.parent)
 
 
 def hashes_of(path: pathlib.Path) -> dict[str, str]:
   """The sha256 of every file below a folder, by its relative name."""
-  found = {}
-  for folder, _, names in os.walk(path):
-    for name in names:
-      file = pathlib.Path(folder, name)
-      with file.open("rb") as opened:
-        sha = hashlib.file_digest(opened, "sha256").hexdigest()
-      found[file.relative_to(path).as_posix()] = sha
-  return dict(sorted(found.items()))
+  files = sorted(files_below(path))
+  names = [file.relative_to(path).as_posix() for file in files]
+  return dict(zip(names, for_all(fetch.sha256_of, files), strict=True))
+
+
+def files_below(path: pathlib.Path) -> list[pathlib.Path]:
+  """All files in a folder and in those below it."""
+  found = os.walk(path)
+  return [pathlib.Path(folder, name) for folder, _, names in found for name in names]
+
+
+def for_all(
+  function: Callable[[pathlib.Path], T], paths: list[pathlib.Path]
+) -> list[T]:
+  """`function` of every path, side by side: a disk can sync many files at once."""
+  if len(paths) < 2:
+    return [function(path) for path in paths]
+  with concurrent.futures.ThreadPoolExecutor(min(16, len(paths))) as pool:
+    return list(pool.map(function, paths))
+
+
+def _sync_file(path: pathlib.Path) -> None:
+  handle = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(handle)
+  finally:
+    os.close(handle)
