@@ -12,7 +12,7 @@ from run_world import ROOT, completions, refit_digest
 
 from legonet_jax import embedded
 from legonet_jax.cli import main as cli
-from legonet_jax.runs import run as run_lib
+from legonet_jax.runs import run as run_lib, service, verify as verify_lib
 
 OPTIONS = [
   "--adapters",
@@ -201,6 +201,31 @@ def test_accepted_requests_are_finished_by_whatever_comes_next(
   assert "finished 1 requests" in out.err
   assert json.loads(out.out)["unfinished"] == 0
   assert ids()[0] not in run_lib.load(run).state.ids
+
+
+def test_another_environment_is_said(run, capsys, monkeypatch):
+  here = run_lib.environment()
+  monkeypatch.setattr(run_lib, "environment", lambda: {**here, "jaxlib": "9.9"})
+  assert cli.main(["status", str(run), "--json"]) == 0
+  out = capsys.readouterr()
+  assert f"another environment (jaxlib '{here['jaxlib']}', here '9.9')" in out.err
+  assert json.loads(out.out)["other_environment"] == {"jaxlib": [here["jaxlib"], "9.9"]}
+
+
+def test_processes_that_queue_are_all_served(run):
+  """Three at once: one gets the lock, and does what the others leave it."""
+  command = [sys.executable, "-m", "legonet_jax", "unlearn", str(run), "--queue"]
+  crowd = [
+    subprocess.Popen([*command, "--ids", str(i)], stdout=subprocess.PIPE)
+    for i in ids()[:3]
+  ]
+  for process in crowd:
+    process.communicate()
+    assert process.returncode == 0
+  assert not service.unfinished(run)
+  assert sorted(completions(run).values()) == [1, 1, 1]
+  assert set(run_lib.load(run).state.ids) == set(ids()[3:])
+  assert not [c for c in verify_lib.verify(run, full=True).checks if not c.passed]
 
 
 def test_help_teaches():

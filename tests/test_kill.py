@@ -11,6 +11,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -45,6 +46,8 @@ ALWAYS = [
 ]
 ERASING = ["trained", "encoding overwritten", "id overwritten", "erased"]
 GONE = IDS[5:7]
+# LEGONET_STRIDE=1 looks at a kill before every single system call.
+STRIDE = int(os.environ.get("LEGONET_STRIDE", 9))
 
 # What is done before, what is killed, its steps, and the ids that are retained then.
 WITH_NEW = [*IDS, *NEW_IDS]
@@ -120,6 +123,53 @@ def test_a_kill_at_any_step_loses_nothing(fresh, kind):
 
 def lego_digest(path):
   return run_lib.load(path).manifest.digest
+
+
+CALLS = ("fsync", "rename", "replace", "unlink", "write", "mkdir", "rmdir", "ftruncate")
+
+
+@pytest.mark.parametrize("kind", ["unlearn", "learn"])
+def test_a_kill_between_any_two_system_calls_loses_nothing(fresh, kind, monkeypatch):
+  """As above, with a copy before every call that changes files; a few are looked at."""
+  _, request, _, retained = SCENARIOS[kind]
+  world, path = fresh / "world", fresh / "world" / "run"
+  snapshot(fresh / "first", world)
+  copies, asked = [], []
+
+  def copying(name, call):
+    def wrapped(*args, **kwargs):
+      if not copying_now and threading.current_thread() is threading.main_thread():
+        copying_now.append(name)
+        folder = fresh / "calls" / f"{len(copies):03d}"
+        snapshot(world, folder)
+        copies.append((folder, bool(asked)))
+        copying_now.clear()
+      return call(*args, **kwargs)
+
+    return wrapped
+
+  copying_now = []
+  with monkeypatch.context() as patch:
+    patch.setattr(
+      "legonet_jax.runs.durable.for_all", lambda f, paths: [f(p) for p in paths]
+    )
+    for name in CALLS:
+      patch.setattr(os, name, copying(name, getattr(os, name)))
+    do(
+      path, request(), lambda name: asked.append(name) if name == "requested" else None
+    )
+  assert len(copies) > 60
+  expected = refit_digest(retained), refit_digest(IDS)
+  for number in range(0, len(copies), STRIDE):
+    folder, acknowledged = copies[number]
+    snapshot(folder, world)
+    run, _ = do(path)
+    assert not service.unfinished(path)
+    done = list(completions(path).values())
+    assert done in ([[1]] if acknowledged else [[], [1]]), number
+    assert run.manifest.digest == expected[0 if done else 1], number
+    if done and kind == "unlearn":
+      assert not traces(int(IDS[5]), ENCODINGS[5], int(LABELS[5]), world), number
 
 
 def test_a_kill_during_recovery_is_recovered_from(fresh):
