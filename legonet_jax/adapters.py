@@ -5,6 +5,8 @@ outside run at several times the speed of the [d, C] order, which matters becaus
 small. The maths is that of any linear layer: z = W_j x.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -25,20 +27,44 @@ def dequantize(cfg: LegoConfig, codes: jax.Array) -> jax.Array:
   return codes.astype(jnp.float32) * features.unit(cfg, codes.shape[-1])
 
 
-def loss(weights: jax.Array, x: jax.Array, labels: jax.Array) -> jax.Array:
-  """Mean cross-entropy of one adapter over the labelled rows of a batch.
+class Targets(NamedTuple):
+  """What a batch asks for.
+
+  Attributes:
+    hit: [C, B] float32, 1 at the label of each row and 0 elsewhere.
+    share: [B] float32, 1 over the number of labelled rows; 0 for a row of padding.
+    active: scalar bool, whether any row has a label.
+  """
+
+  hit: jax.Array
+  share: jax.Array
+  active: jax.Array
+
+
+def targets(cfg: LegoConfig, labels: jax.Array) -> Targets:
+  """Targets of labels [B] int32; a negative label is padding and counts for nothing."""
+  classes = jnp.arange(cfg.num_classes, dtype=labels.dtype)
+  valid = (labels >= 0).astype(jnp.float32)
+  count = jnp.sum(valid)
+  return Targets(
+    hit=(classes[:, None] == labels[None, :]).astype(jnp.float32),
+    share=valid / jnp.maximum(count, 1),
+    active=count > 0,
+  )
+
+
+def gradient(weights: jax.Array, x: jax.Array, targets: Targets) -> jax.Array:
+  """∂L/∂W_j [C, d] of the mean cross-entropy L(M_j(e, θ), y) over the labelled rows.
+
+  Written out, because what depends only on labels is then the same in every epoch:
+  ∂L/∂W = Σ_b share_b (softmax(W x_b) - hit_b) x_bᵀ.
 
   Args:
     weights: W_j [C, d].
     x: [B, d] features.
-    labels: [B] int32; rows with a negative label are padding and count for nothing.
-
-  Returns:
-    Scalar L(M_j(e, θ), y), averaged over the rows that count.
+    targets: of the labels [B].
   """
   z = jnp.einsum("cd,bd->cb", weights, x)
-  logp = jax.nn.log_softmax(z, axis=0)
-  classes = jnp.arange(weights.shape[0])
-  hit = classes[:, None] == labels[None, :]  # all False in a padding row
-  count = jnp.sum(labels >= 0).astype(jnp.float32)
-  return -jnp.sum(jnp.where(hit, logp, 0.0)) / jnp.maximum(count, 1)
+  e = jnp.exp(z - jnp.max(z, axis=0, keepdims=True))
+  p = e / jnp.sum(e, axis=0, keepdims=True)
+  return jnp.einsum("cb,bd->cd", (p - targets.hit) * targets.share[None, :], x)

@@ -66,6 +66,11 @@ def _perturb(cfg: LegoConfig, codes: jax.Array, words: jax.Array) -> jax.Array:
   return jax.vmap(one)(codes, words)
 
 
+def compile_all(cfg: LegoConfig, codes: NDArray[np.int8]) -> None:
+  """Compiles what `keys_from_anchors` runs on codes [n, d]."""
+  _perturb(cfg, codes, np.zeros((len(codes), 2), np.uint32))
+
+
 def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
   """Raises if a score with these keys might not be exact (see `features`)."""
   dim = keys.shape[1]

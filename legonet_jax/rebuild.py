@@ -26,6 +26,7 @@ from legonet_jax import (
   retained as retained_lib,
   ridge as _ridge,  # noqa: F401 (registers its solver)
   routing,
+  statistics,
   training as _training,  # noqa: F401 (registers its solver)
 )
 from legonet_jax.config import LegoConfig
@@ -33,6 +34,7 @@ from legonet_jax.ids import Ids
 from legonet_jax.prediction import Model
 from legonet_jax.retained import Retained, Rows
 from legonet_jax.samples import Samples, rows_of
+from legonet_jax.solvers import Ridge
 from legonet_jax.state import NO_ANCHOR, LegoState
 from legonet_jax.task import Changes, Progress, Task, train
 
@@ -85,6 +87,7 @@ def rebuild(
     The new state and what was done.
   """
   start = time.perf_counter()
+  _compile_all(cfg, old.model.keys.shape[1])
   anchors = _anchors(cfg, old, removed, added)
   # An adapter is the same one as before if its id is; `source` is where it stood.
   source = _index_in(old.anchors, anchors)
@@ -118,7 +121,7 @@ def rebuild(
   for j in np.flatnonzero(~live).tolist():
     notes[j] = None
 
-  model = Model(keys, weights, jnp.asarray(live))
+  model = Model(keys, weights, jax.device_put(live))
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),
@@ -132,6 +135,17 @@ def rebuild(
   for array in (anchors, sizes):
     array.setflags(write=False)
   return LegoState(model, anchors, retained, sizes, old.settings, tuple(notes)), info
+
+
+@functools.lru_cache
+def _compile_all(cfg: LegoConfig, dim: int) -> None:
+  """What a first request may do without, and a later one may need: none compiles."""
+  n = cfg.num_adapters
+  keys = np.zeros((n, dim), np.int8)
+  routing.compile_all(cfg, keys)
+  keys_lib.compile_all(cfg, keys)
+  if isinstance(cfg.solver, Ridge):
+    statistics.compile_all(cfg, dim)
 
 
 def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
@@ -197,7 +211,7 @@ def _new_keys(
     (np.where(stays.any(axis=2), n, before), rows, -1),
     (np.where(stays.any(axis=1), n, after), rows, 1),
   )
-  return jnp.asarray(keys), retained, sizes, _list_changes(cfg, ways)
+  return jax.device_put(keys), retained, sizes, _list_changes(cfg, ways)
 
 
 def _list_changes(

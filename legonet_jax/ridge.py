@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, features, statistics
+from legonet_jax import errors, features, statistics, workers
 from legonet_jax.config import LegoConfig
 from legonet_jax.solvers import Ridge
 from legonet_jax.statistics import Sums
@@ -82,14 +82,14 @@ def _substitute(
   return w
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _solve_into(
-  cfg: LegoConfig, weights: jax.Array, adapter: jax.Array, sums: Sums
-) -> tuple[jax.Array, jax.Array]:
-  """W [n, C, d] with the solution for one adapter in its place, and if it is sound."""
-  w = solve(cfg, sums)
-  placed = jax.lax.dynamic_update_index_in_dim(weights, w, adapter, 0)
-  return placed, jnp.all(jnp.isfinite(w))
+_solve = jax.jit(solve, static_argnums=0)
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _place(weights: jax.Array, adapter: jax.Array, w: jax.Array) -> jax.Array:
+  """W [n, C, d] with W_j [C, d] in its place."""
+  placed: jax.Array = jax.lax.dynamic_update_index_in_dim(weights, w, adapter, 0)
+  return placed
 
 
 @train.register
@@ -101,29 +101,31 @@ def _(
   progress: Progress | None = None,
 ) -> tuple[jax.Array, list[Any]]:
   """Brings the statistics of each adapter up to date and solves it."""
-  total, done = int(task.sizes.sum()), 0
-  notes: list[Any] = []
-  sound: list[jax.Array] = []
   spans = _members(task)
-  for adapter, size, note in zip(
-    task.adapters.tolist(), task.sizes.tolist(), task.notes, strict=True
-  ):
+
+  def solved(i: int) -> tuple[Sums, jax.Array, bool]:
+    adapter, size = int(task.adapters[i]), int(task.sizes[i])
     if adapter in spans:
       start, rows = statistics.zeros(cfg, task.samples.codes.shape[1]), spans[adapter]
       signs = np.ones(len(rows), np.int8)
     else:
-      start, (rows, signs) = note, task.changes.of(adapter)
+      start, (rows, signs) = task.notes[i], task.changes.of(adapter)
     sums = statistics.sum_rows(cfg, task.samples, start, rows, signs, size)
-    weights, fine = _solve_into(cfg, weights, np.int32(adapter), sums)
+    w = _solve(cfg, sums)
+    return sums, w, bool(np.isfinite(w).all())
+
+  total, done = int(task.sizes.sum()), 0
+  notes: list[Any] = []
+  for i, (sums, w, sound) in enumerate(workers.each(solved, range(len(task.adapters)))):
+    if not sound:
+      raise errors.ConfigError(
+        "a ridge system is too ill-conditioned to solve; raise solver.penalty"
+      )
+    weights = _place(weights, np.int32(task.adapters[i]), w)
     notes.append(sums if solver.keep else None)
-    sound.append(fine)
-    done += size
+    done += int(task.sizes[i])
     if progress is not None:
       progress(done, total)
-  if not all(bool(fine) for fine in sound):
-    raise errors.ConfigError(
-      "a ridge system is too ill-conditioned to solve; raise solver.penalty"
-    )
   return weights, notes
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from legonet_jax.config import LegoConfig
 
-_BLOCK = 1024
+# Scores are exact, so the shape of a block cannot change a route.
+_BLOCKS = (1024, 16)
 
 
 def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:
@@ -38,11 +39,18 @@ def route_array(
 ) -> NDArray[np.int32]:
   """Routes [N, k] of a host array; memory is that of one block, whatever N is."""
   routes = np.empty((len(codes), cfg.top_k), np.int32)
-  for start in range(0, len(codes), _BLOCK):
-    part = codes[start : start + _BLOCK]
-    block = np.zeros((_BLOCK, codes.shape[1]), np.int8)
+  size = _BLOCKS[0] if len(codes) > _BLOCKS[1] else _BLOCKS[1]
+  for start in range(0, len(codes), size):
+    part = codes[start : start + size]
+    block = np.zeros((size, codes.shape[1]), np.int8)
     block[: len(part)] = part
     # Cut on the host: a slice of a device array would compile for every length.
     nearest = np.asarray(_route_block(block, keys, cfg.top_k))
-    routes[start : start + _BLOCK] = nearest[: len(part)]
+    routes[start : start + size] = nearest[: len(part)]
   return routes
+
+
+def compile_all(cfg: LegoConfig, keys: NDArray[np.int8]) -> None:
+  """Compiles every block there is."""
+  for size in _BLOCKS:
+    _route_block(np.zeros((size, keys.shape[1]), np.int8), keys, cfg.top_k)

@@ -95,6 +95,13 @@ def absorb(
   return Sums(gram, cross), jnp.max(diagonal(gram, dim).astype(jnp.uint32))
 
 
+def compile_all(cfg: LegoConfig, dim: int) -> None:
+  """Compiles every block there is."""
+  for size in _BLOCKS:
+    y, s = np.zeros(size, np.int32), np.zeros(size, np.int8)
+    absorb(zeros(cfg, dim), np.zeros((size, dim), np.int8), y, s)
+
+
 def diagonal(gram: jax.Array, dim: int) -> jax.Array:
   """The diagonal [D] of A_j."""
   own = [jnp.diagonal(gram[:, at : at + BAND]) for _, at in bands(dim)]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 import optax
 
-from legonet_jax import adapters as adapters_lib, ids as ids_lib
+from legonet_jax import adapters as adapters_lib, ids as ids_lib, workers
 from legonet_jax.config import LegoConfig
 from legonet_jax.membership import Members
 from legonet_jax.samples import Samples
@@ -54,16 +54,17 @@ class Tile(NamedTuple):
   epochs: np.int32
 
 
-def step(cfg: LegoConfig, lane: Lanes, codes: jax.Array, labels: jax.Array) -> Lanes:
-  """One mini-batch of one adapter: codes [B, d], labels [B]. Empty: a true no-op."""
+def step(
+  cfg: LegoConfig, lane: Lanes, codes: jax.Array, targets: adapters_lib.Targets
+) -> Lanes:
+  """One mini-batch of one adapter, codes [B, d]. Without labels: a true no-op."""
   x = adapters_lib.dequantize(cfg, codes)
-  grads = jax.grad(adapters_lib.loss)(lane.weights, x, labels)
+  grads = adapters_lib.gradient(lane.weights, x, targets)
   updates, opt_state = make_optimizer(cfg.solver).update(
     grads, lane.opt_state, lane.weights
   )
   new = Lanes(optax.apply_updates(lane.weights, updates), opt_state)
-  active = jnp.any(labels >= 0)
-  kept: Lanes = jax.tree.map(lambda a, b: jnp.where(active, a, b), new, lane)
+  kept: Lanes = jax.tree.map(lambda a, b: jnp.where(targets.active, a, b), new, lane)
   return kept
 
 
@@ -81,15 +82,22 @@ def start_lanes(cfg: LegoConfig, dim: int, words: jax.Array) -> Lanes:
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
 def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
   """Trains all lanes on a tile, `epochs` times over its first `batches` batches."""
+  targets = jax.vmap(jax.vmap(functools.partial(adapters_lib.targets, cfg)))(
+    jnp.asarray(tile.labels)
+  )
 
-  def body(t: jax.Array, lanes: Lanes) -> Lanes:
-    codes, labels = jax.tree.map(
-      lambda a: jax.lax.dynamic_index_in_dim(a, t % tile.batches, keepdims=False),
-      (tile.codes, tile.labels),
+  def batch(b: jax.Array, lanes: Lanes) -> Lanes:
+    now = jax.tree.map(
+      lambda a: jax.lax.dynamic_index_in_dim(a, b, keepdims=False),
+      (tile.codes, targets),
     )
-    return jax.vmap(functools.partial(step, cfg))(lanes, codes, labels)
+    return jax.vmap(functools.partial(step, cfg))(lanes, *now)
 
-  trained: Lanes = jax.lax.fori_loop(0, tile.batches * tile.epochs, body, lanes)
+  def epoch(_: jax.Array, lanes: Lanes) -> Lanes:
+    done: Lanes = jax.lax.fori_loop(0, tile.batches, batch, lanes)
+    return done
+
+  trained: Lanes = jax.lax.fori_loop(0, tile.epochs, epoch, lanes)
   return trained
 
 
@@ -137,26 +145,29 @@ def train_adapters(
   Returns:
     W [n, C, d].
   """
-  width = cfg.solver.lanes
-  sizes = members.sizes
+  solver: Sgd = cfg.solver
+  width, sizes = solver.lanes, members.sizes
   # Similar sizes side by side: a group runs as long as its largest adapter.
   by_size = np.argsort(-sizes, kind="stable")
-  total = cfg.solver.epochs * int(sizes.sum())
-  done = 0
-  for first in range(0, len(by_size), width):
-    group = by_size[first : first + width]
+  groups = [by_size[i : i + width] for i in range(0, len(by_size), width)]
+
+  def trained(group: NDArray[np.intp]) -> jax.Array:
     spans = [rows[members.offsets[i] : members.offsets[i + 1]] for i in group]
     lane_ids = np.zeros(width, np.int64)
     lane_ids[: len(group)] = adapter_ids[group]
     lanes = start_lanes(cfg, samples.codes.shape[1], ids_lib.to_words(lane_ids))
-    for tile in _tiles(cfg.solver, samples, spans):
+    for tile in _tiles(solver, samples, spans):
       lanes = run_tile(cfg, lanes, tile)
+    weights: jax.Array = lanes.weights.block_until_ready()
+    return weights
+
+  total, done = solver.epochs * int(sizes.sum()), 0
+  for group, lanes in zip(groups, workers.each(trained, groups), strict=True):
     at = np.full(width, weights.shape[0], np.int32)
     at[: len(group)] = members.adapters[group]
-    weights = _place(weights, at, lanes.weights)
+    weights = _place(weights, at, lanes)
     if progress is not None:
-      weights.block_until_ready()
-      done += cfg.solver.epochs * int(sizes[group].sum())
+      done += solver.epochs * int(sizes[group].sum())
       progress(done, total)
   return weights
 

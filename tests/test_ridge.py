@@ -156,11 +156,11 @@ def test_without_notes_or_rows_a_request_gives_the_same_bits(world):
 
 def test_one_executable_solves_every_adapter(world):
   samples, state = world
-  assert ridge._solve_into._cache_size() >= 1
-  before = ridge._solve_into._cache_size()
+  assert ridge._solve._cache_size() >= 1
+  before = ridge._solve._cache_size()
   after, _ = lego.unlearn(RIDGE, state, samples, state.ids[:5])
   lego.learn(RIDGE, after, samples, state.ids[:5])
-  assert ridge._solve_into._cache_size() == before
+  assert ridge._solve._cache_size() == before
 
 
 def test_keep_is_free_to_change_and_saves_the_memory(world):

@@ -12,7 +12,8 @@ import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, membership, samples as samples_lib, training
+from legonet_jax import errors, membership, rebuild, samples as samples_lib, training
+from legonet_jax.state import from_arrays, to_arrays
 
 
 def same(one, two):
@@ -93,12 +94,23 @@ def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples):
     np.testing.assert_array_equal(trained(which)[which], together[which])
 
 
-def test_trap_recompiling_no_second_request_compiles_anything(samples):
+@pytest.mark.parametrize("restored", [False, True], ids=["after a fit", "restored"])
+@pytest.mark.parametrize(
+  "solver",
   # Batches of one sample: a tile as long as its request would have any length.
-  solver = dataclasses.replace(SGD, batch_size=1, tile_batches=32)
+  [dataclasses.replace(SGD, batch_size=1, tile_batches=32), lego.Ridge()],
+  ids=["sgd", "ridge"],
+)
+def test_trap_recompiling_no_second_request_compiles_anything(
+  samples, solver, restored
+):
   cfg = dataclasses.replace(CONFIG, solver=solver)
   first, _ = lego.fit(cfg, samples)
-  lego.unlearn(cfg, first, samples, first.anchors[:1])
+  if restored:  # a new process has compiled nothing and kept no notes
+    first = from_arrays(to_arrays(first))
+    jax.clear_caches()
+    rebuild._compile_all.cache_clear()
+  lego.unlearn(cfg, first, samples, first.ids[-1:])
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(
     lambda name, *_, **__: compiled.append(name) if "compile" in name else None
@@ -108,6 +120,7 @@ def test_trap_recompiling_no_second_request_compiles_anything(samples):
     for wanted in (first.ids[-2:], first.ids[:5], first.ids[y == 1], first.ids[20:]):
       after, _ = lego.unlearn(cfg, first, samples, wanted)
       lego.learn(cfg, after, samples, wanted[:7])
+      lego.learn(cfg, after, samples, wanted)
   finally:
     jax.monitoring.clear_event_listeners()
   assert compiled == []
