@@ -8,7 +8,7 @@ from legonet_jax.rebuild import Info
 from legonet_jax.samples import Samples, append, drop, make_samples, select
 from legonet_jax.solvers import Ridge, Sgd
 from legonet_jax.state import LegoState
-from legonet_jax.unlearning import fit, learn, unlearn
+from legonet_jax.unlearning import fit, heal, learn, unlearn, update
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,7 @@ __all__ = [
   "encode_images",
   "environment",
   "fit",
+  "heal",
   "learn",
   "make_samples",
   "open_store",
@@ -34,4 +35,5 @@ __all__ = [
   "predict_images",
   "select",
   "unlearn",
+  "update",
 ]

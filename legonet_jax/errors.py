@@ -56,3 +56,11 @@ class DataError(LegoError):
 
 class StoreError(LegoError):
   """An encoding store is missing, incomplete, damaged or made in another way."""
+
+
+class RunError(LegoError):
+  """A run folder is missing, unfinished, damaged or in use by another process."""
+
+
+class RunBusyError(RunError):
+  """Another process works on the run."""

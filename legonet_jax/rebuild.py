@@ -44,6 +44,7 @@ class Info(NamedTuple):
 
   Attributes:
     adapters_retrained: adapters trained from scratch, each once.
+    adapters_masked: adapters with members that wait for their training (deferred).
     samples_retrained: Σ |D_aj| over them.
     anchors_replaced: adapters whose key now belongs to another sample.
     seconds: wall time.
@@ -52,6 +53,7 @@ class Info(NamedTuple):
   """
 
   adapters_retrained: int
+  adapters_masked: int
   samples_retrained: int
   anchors_replaced: int
   seconds: float
@@ -67,6 +69,7 @@ def rebuild(
   removed: Ids,
   added: Ids,
   progress: Progress | None = None,
+  defer: bool = False,
 ) -> tuple[LegoState, Info]:
   """The state of the set of `old`, less the ids `removed`, plus the ids `added`.
 
@@ -77,6 +80,8 @@ def rebuild(
     removed: [r] ids that are in it.
     added: [a] ids that are not.
     progress: called with (samples passed, samples in all).
+    defer: train nothing; adapters that would be trained are not live in the result
+      and hold no weights. Any later rebuild without `defer` trains them.
 
   Returns:
     The new state and what was done.
@@ -96,7 +101,9 @@ def rebuild(
 
   changed = source < 0
   changed[changes.adapters] = True
-  retrain = np.flatnonzero(changed & (sizes > 0))
+  changed |= ~np.asarray(old.model.live)[source]  # empty, or deferred: no weights
+  live = (sizes > 0) & ~changed if defer else sizes > 0
+  retrain = np.flatnonzero(changed & live)
   notes = [old.notes[s] if s >= 0 else None for s in source.tolist()]
   task = Task(
     samples=samples,
@@ -111,13 +118,14 @@ def rebuild(
   weights, new_notes = train(cfg.solver, cfg, task, weights, progress)
   for j, note in zip(retrain.tolist(), new_notes, strict=True):
     notes[j] = note
-  for j in np.flatnonzero(sizes == 0).tolist():
+  for j in np.flatnonzero(~live).tolist():
     notes[j] = None
 
-  model = Model(keys, weights, jax.device_put(sizes > 0))
+  model = Model(keys, weights, jax.device_put(live))
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),
+    adapters_masked=int(np.sum((sizes > 0) & ~live)),
     samples_retrained=int(sizes[retrain].sum()),
     anchors_replaced=int(np.sum((source < 0) & (old.anchors != NO_ANCHOR).any())),
     seconds=time.perf_counter() - start,

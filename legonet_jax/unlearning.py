@@ -57,6 +57,7 @@ def unlearn(
   samples: Samples,
   ids: ArrayLike,
   progress: Progress | None = None,
+  defer: bool = False,
 ) -> tuple[LegoState, Info]:
   """Forgets `ids`: the state of a fresh fit on the samples that remain.
 
@@ -67,6 +68,9 @@ def unlearn(
       from it already.
     ids: which samples to forget: at least one, each once.
     progress: called with (samples passed, samples in all).
+    defer: forget now, `heal` later: every adapter that the samples had a part in is
+      masked (not live, without weights) and predictions come from the others, which
+      are bit for bit those of a refit.
 
   Returns:
     The new state and what was done.
@@ -80,23 +84,8 @@ def unlearn(
   """
   _check_fits(cfg, state, samples)
   wanted = _request(ids)
-  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
-  if not held.all():
-    missing = wanted[~held][0]
-    if missing in samples.ids:
-      raise errors.ForgottenIdError(
-        f"sample {missing} is not in the model: forgotten already or never learned;"
-        " leave it out of the request"
-      )
-    raise errors.UnknownIdError(
-      f"no sample has id {missing}: it never was, or is forgotten and dropped;"
-      " check the request's ids"
-    )
-  if len(wanted) == retained_lib.count(state.retained):
-    raise errors.TooFewSamplesError(
-      "the request would forget every sample; delete the model instead"
-    )
-  return rebuild(cfg, samples, state, wanted, _NONE, progress)
+  _check_held(cfg, state, samples, wanted)
+  return rebuild(cfg, samples, state, wanted, _NONE, progress, defer)
 
 
 def learn(
@@ -125,13 +114,82 @@ def learn(
   """
   _check_fits(cfg, state, samples)
   wanted = _request(ids)
+  _check_new(cfg, state, samples, wanted)
+  return rebuild(cfg, samples, state, _NONE, wanted, progress)
+
+
+def heal(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  progress: Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Trains the adapters that deferred requests have masked: the state of a fresh fit.
+
+  `learn` and `unlearn` do so as well, together with what they change.
+  """
+  _check_fits(cfg, state, samples)
+  return rebuild(cfg, samples, state, _NONE, _NONE, progress)
+
+
+def update(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  forget: ArrayLike,
+  add: ArrayLike,
+  progress: Progress | None = None,
+  defer: bool = False,
+) -> tuple[LegoState, Info]:
+  """Many requests at once: forgets some ids and learns others, none of them in both.
+
+  Each adapter is trained once, and the result is that of the requests one by one.
+  Either list may be empty; otherwise as `unlearn` and `learn`.
+  """
+  _check_fits(cfg, state, samples)
+  gone, new = samples_lib.check_ids(forget), samples_lib.check_ids(add)
+  both = np.intersect1d(gone, new)
+  if len(both):
+    raise errors.DuplicateIdError(
+      f"sample {both[0]} is to be forgotten and learned at once; make it two requests"
+    )
+  _check_held(cfg, state, samples, gone)
+  _check_new(cfg, state, samples, new)
+  return rebuild(cfg, samples, state, gone, new, progress, defer)
+
+
+def _check_held(
+  cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
+) -> None:
+  """Raises if the state does not hold the samples to forget, or nothing else."""
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
+  if not held.all():
+    missing = wanted[~held][0]
+    if missing in samples.ids:
+      raise errors.ForgottenIdError(
+        f"sample {missing} is not in the model: forgotten already or never learned;"
+        " leave it out of the request"
+      )
+    raise errors.UnknownIdError(
+      f"no sample has id {missing}: it never was, or is forgotten and dropped;"
+      " check the request's ids"
+    )
+  if len(wanted) == retained_lib.count(state.retained):
+    raise errors.TooFewSamplesError(
+      "the request would forget every sample; delete the model instead"
+    )
+
+
+def _check_new(
+  cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
+) -> None:
+  """Raises if the table lacks a sample to learn, or the state holds it already."""
   samples_lib.rows_of(samples, wanted)
   held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
   if held.any():
     raise errors.DuplicateIdError(
       f"sample {wanted[held][0]} is in the model already; leave it out of the request"
     )
-  return rebuild(cfg, samples, state, _NONE, wanted, progress)
 
 
 def _request(ids: ArrayLike) -> Ids:

@@ -3,10 +3,12 @@
 import argparse
 import json
 import pathlib
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from legonet_jax import errors, fetch
+from legonet_jax import embedded as embedded_lib, errors, fetch
 from legonet_jax.data import dataset as dataset_lib, npz
 from legonet_jax.encoder import store
 
@@ -14,8 +16,9 @@ _EXAMPLES = """\
 FILE.npz holds `encodings` [N, d] and `labels` [N], and if you have them `ids` [N] (else
 the row numbers) and `split` [N] (0 train, 1 test; else all train).
 
-example:
+examples:
   legonet import-encodings clip_vit_b32.npz --encoder "CLIP ViT-B/32" --out clip
+  legonet import-encodings embedded --out demo    # the data that comes with the package
 """
 
 
@@ -39,7 +42,8 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when the store is complete."""
-  arrays = npz.read_arrays(args.file, "encodings")
+  embedded = str(args.file) == "embedded"
+  arrays = _embedded() if embedded else npz.read_arrays(args.file, "encodings")
   encodings = arrays["encodings"]
   if encodings.ndim != 2 or encodings.dtype.kind != "f" or encodings.size == 0:
     raise errors.DataError(
@@ -60,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
   how = {
     "encoder": args.encoder,
     "imported": args.file.name,
-    "imported_sha256": fetch.sha256_of(args.file),
+    "imported_sha256": fetch.sha256_of(embedded_lib.PATH if embedded else args.file),
     "storage": args.storage,
     "samples": len(rows),
   }
@@ -76,3 +80,14 @@ def run(args: argparse.Namespace) -> int:
   else:
     print(f"{args.out}: {rows.shape[0]} encodings of width {rows.shape[1]}")
   return 0
+
+
+def _embedded() -> dict[str, NDArray[Any]]:
+  """The samples that come with the package, both splits."""
+  train, test = embedded_lib.load_embedded()
+  return {
+    "encodings": np.concatenate([train.encodings, test.encodings]),
+    "labels": np.concatenate([train.labels, test.labels]),
+    "ids": np.concatenate([train.ids, test.ids]),
+    "split": np.repeat([0, 1], [len(train.ids), len(test.ids)]),
+  }

@@ -9,9 +9,20 @@ import sys
 
 import legonet_jax
 from legonet_jax import errors
-from legonet_jax.cli import compiled, encode, import_encodings, quickstart
+from legonet_jax.cli import (
+  compiled,
+  encode,
+  fit,
+  import_encodings,
+  inspect,
+  quickstart,
+  requests,
+  serving,
+  verify,
+)
 
-COMMANDS = (quickstart, encode, import_encodings)
+RUNS = (fit, serving, requests, inspect, verify)
+COMMANDS = (quickstart, encode, import_encodings, *RUNS)
 
 
 def make_parser() -> argparse.ArgumentParser:

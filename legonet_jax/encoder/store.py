@@ -6,6 +6,9 @@
     split.npy       [N] uint8, 0 train and 1 test
     meta.json       how it was made, and the sha256 of each array
 
+A row that was erased (see `legonet_jax.runs.erasure`) has the id and label -1 and an
+encoding of zeros; `open_store` leaves it out.
+
 `meta.json` is written last and makes the store complete. Until then the folder holds
 `partial.json`, which says how the store is being made and how many rows are safely on
 disk, and `encodings.part`, which fills up. Only a run that makes it in the same way may
@@ -31,7 +34,7 @@ _COLUMNS = ("ids", "labels", "split")
 
 
 class Encodings(NamedTuple):
-  """A complete store, memory-mapped and read-only."""
+  """A complete store: memory-mapped, read-only, or in memory if rows were erased."""
 
   ids: NDArray[np.int64]
   encodings: NDArray[np.floating]
@@ -74,11 +77,19 @@ def open_store(path: pathlib.Path, *, verify: bool = False) -> Encodings:
     except (ValueError, EOFError, FileNotFoundError) as e:
       raise errors.StoreError(f"{file} is damaged ({e}); encode again") from None
     if verify and fetch.sha256_of(file) != sha256:
-      raise errors.StoreError(f"{file} has changed since it was made; encode again")
+      raise errors.StoreError(
+        f"{file} has changed since it was made; encode again (or, if an erasure was"
+        " interrupted, let any `legonet` command on its run finish it)"
+      )
   if set(arrays) != {*_COLUMNS, "encodings"} or meta.get("version") != VERSION:
     raise errors.StoreError(f"{path / _META} is not of a version that can be read here")
   if len({len(array) for array in arrays.values()}) != 1:
     raise errors.StoreError(f"{path}: the arrays have different lengths; encode again")
+  live = np.asarray(arrays["ids"]) >= 0
+  if not live.all():
+    arrays = {name: array[live] for name, array in arrays.items()}
+    for array in arrays.values():
+      array.setflags(write=False)
   return Encodings(meta=meta, **arrays)
 
 
@@ -181,7 +192,7 @@ def discard(writer: Writer) -> None:
     writer.path.rmdir()
 
 
-_ADDED = ("version", "sha256")
+_ADDED = ("version", "sha256", "erased")
 # For people; what they name is compared by its sha256, and may have been renamed.
 _NAMES = ("weights", "dataset", "imported")
 

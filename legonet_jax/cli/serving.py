@@ -1,0 +1,127 @@
+"""`legonet predict` and `evaluate`: what a run answers."""
+
+import argparse
+import io
+import json
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors, files
+from legonet_jax.cli import common
+from legonet_jax.prediction import predict as predict_fn
+from legonet_jax.runs import rows as rows_lib
+from legonet_jax.runs.rows import Rows
+from legonet_jax.runs.run import Run
+
+_PREDICT = """\
+Class probabilities of encodings. Masked adapters (unlearn --defer) take no part:
+answers come from the k nearest of the others.
+
+examples:
+  legonet predict run --encodings new.npz
+  legonet predict run --encodings cifar10_224 --split test --out answers.npz
+"""
+_EVALUATE = """\
+The share of right answers on the test samples of the run's store (or of --encodings),
+and on the samples that the model holds.
+
+example:
+  legonet evaluate run
+"""
+_SPLITS = {"train": rows_lib.TRAIN, "test": rows_lib.TEST}
+_predict = jax.jit(predict_fn, static_argnums=0)
+
+
+def register(commands: Any) -> None:
+  """Adds the commands."""
+  for name, brief, text, run in (
+    ("predict", "class probabilities of encodings", _PREDICT, predict),
+    ("evaluate", "accuracy on test samples", _EVALUATE, evaluate),
+  ):
+    parser = common.parser_of(commands, name, brief, text, run)
+    common.add_run(parser)
+    add = parser.add_argument
+    add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz",
+        required=name == "predict")  # fmt: skip
+    if name == "predict":
+      add("--split", choices=(*_SPLITS, "all"), default="all", help="rows (all)")
+      add("--ids", type=int, nargs="+", metavar="ID", help="only these rows")
+      add("--out", type=pathlib.Path, metavar="FILE.npz",
+          help="ids, probabilities and classes; else they are printed")  # fmt: skip
+
+
+def predict(args: argparse.Namespace) -> int:
+  """Runs the command."""
+  run = common.current(args.path)
+  rows = common.read_rows(args.encodings, labels=False)
+  if args.split != "all":
+    rows = common.take(rows, rows.split == _SPLITS[args.split])
+  if args.ids is not None:
+    rows = common.take(rows, np.isin(rows.ids, args.ids))
+  if not len(rows.ids):
+    raise errors.DataError(
+      f"{args.encodings} has no such rows; check --split and --ids"
+    )
+  p = _answers(run, rows)
+  classes = p.argmax(axis=1)
+  if args.out is not None:
+    buffer = io.BytesIO()
+    np.savez(buffer, ids=rows.ids, probabilities=p, classes=classes)
+    files.write(args.out, buffer.getvalue())
+    value = {"out": str(args.out), "samples": len(p), "digest": run.manifest.digest}
+    common.show(args, value, f"{args.out}: {len(p):,} answers")
+  elif args.json:
+    answers = [
+      {"id": int(i), "class": int(c), "probabilities": row.tolist()}
+      for i, c, row in zip(rows.ids, classes, p, strict=True)
+    ]
+    print(json.dumps({"digest": run.manifest.digest, "answers": answers}))
+  else:
+    for i, c, row in zip(rows.ids, classes, p, strict=True):
+      print(f"{i}\tclass {c}\tp = {row[c]:.4f}")
+  return 0
+
+
+def evaluate(args: argparse.Namespace) -> int:
+  """Runs the command."""
+  run = common.current(args.path)
+  source = args.encodings or rows_lib.resolve(args.path, run.manifest.stores[0])
+  rows = common.read_rows(source)
+  test = rows
+  if args.encodings is None:
+    test = common.take(rows, rows.split == rows_lib.TEST)
+  value: dict[str, Any] = {"digest": run.manifest.digest, "masked": run.manifest.masked}
+  parts = {"test": test, "retained": _retained(run)}
+  for name, part in parts.items():
+    value[f"{name}_samples"] = len(part.ids)
+    if len(part.ids):
+      right = _answers(run, part).argmax(axis=1) == part.labels
+      value[name] = float(right.mean())
+  lines = [
+    f"{name:9} {value[name]:.2%} of {value[f'{name}_samples']:,}"
+    for name in parts
+    if name in value
+  ]
+  common.show(args, value, "\n".join(lines))
+  return 0
+
+
+def _retained(run: Run) -> Rows:
+  stores = run.manifest.stores
+  parts = [
+    rows_lib.read(rows_lib.resolve(run.layout.root, s), run.state.ids) for s in stores
+  ]
+  return rows_lib.merge(parts)
+
+
+def _answers(run: Run, rows: Rows) -> NDArray[np.float32]:
+  if not np.asarray(run.state.model.live).any():
+    raise errors.RunError(
+      "all adapters are masked, so there is nothing to answer from; run `legonet heal`"
+    )
+  return np.asarray(_predict(run.cfg, run.state.model, jnp.asarray(rows.encodings)))

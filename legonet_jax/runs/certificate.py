@@ -1,0 +1,216 @@
+"""A certificate: what a model is, in a form that others can check without the run.
+
+It names the settings, the encoder, the environment, and for every adapter the digest of
+its members and of its weights. Who has the retained encodings makes the settings' keys,
+routes and members again (integers, the same everywhere), trains as many adapters as he
+likes and compares (bits, the same on the same environment). It holds no id and no
+encoding.
+"""
+
+from collections.abc import Mapping
+import datetime
+import hashlib
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors, membership, unlearning
+from legonet_jax.config import LegoConfig, describe
+from legonet_jax.digests import digest, environment
+from legonet_jax.rebuild import rebuild
+from legonet_jax.runs.layout import parse_config
+from legonet_jax.samples import Samples
+from legonet_jax.state import LegoState, untrained
+from legonet_jax.task import Progress
+
+FORMAT = "legonet-jax certificate 1"
+Certificate = dict[str, Any]
+
+
+class Check(NamedTuple):
+  """One thing that was looked at."""
+
+  name: str
+  passed: bool
+  detail: str
+
+
+def make(
+  cfg: LegoConfig, state: LegoState, made_on: Mapping[str, str], head: str
+) -> Certificate:
+  """The certificate of a state.
+
+  Args:
+    cfg: its settings.
+    state: the state.
+    made_on: the environment that its weights were trained on.
+    head: the hash of the journal's last entry.
+  """
+  masked = _masked(cfg, state)
+  weights = [
+    None if gone else w for gone, w in zip(masked, _weights(state), strict=True)
+  ]
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+  return {
+    "format": FORMAT,
+    "time": now,
+    "config": describe(cfg),
+    "encoder": cfg.encoder,
+    "environment": dict(made_on),
+    "digest": digest(state),
+    "journal": head,
+    "samples": len(state.ids),
+    **_structure(cfg, state),
+    "weights": weights,
+  }
+
+
+def seal(certificate: Certificate) -> bytes:
+  """The certificate as JSON text with its own sha256."""
+  plain = {k: v for k, v in certificate.items() if k != "sha256"}
+  sealed = {**plain, "sha256": _hash(plain)}
+  return (json.dumps(sealed, indent=1, sort_keys=True) + "\n").encode()
+
+
+def read(path: pathlib.Path) -> Certificate:
+  """A certificate from a file.
+
+  Raises:
+    RunError: if it is none, or was changed by hand.
+  """
+  try:
+    value = json.loads(path.read_text())
+    sound = value["format"] == FORMAT and value["sha256"] == _hash(value)
+  except FileNotFoundError:
+    raise errors.RunError(f"no file {path}; check the path") from None
+  except (ValueError, KeyError, TypeError, AttributeError):
+    sound = False
+  if not sound:
+    raise errors.RunError(f"{path} is not a certificate, or was changed since")
+  return dict(value)
+
+
+def config_of(certificate: Certificate) -> LegoConfig:
+  """The settings that a certificate is about."""
+  return parse_config(certificate["config"])
+
+
+def recheck(
+  certificate: Certificate,
+  samples: Samples,
+  keys: NDArray[Any] | None,
+  chosen: NDArray[np.intp],
+  progress: Progress | None = None,
+) -> list[Check]:
+  """Makes the model of a certificate again, as far as asked, and compares.
+
+  Args:
+    certificate: what is claimed.
+    samples: all retained samples and no others.
+    keys: K [n, d], always and only under the policy `given`.
+    chosen: [m] which adapters to train, ascending; all of them compares the digest of
+      the whole state as well.
+    progress: called with (samples passed, samples in all).
+  """
+  cfg = config_of(certificate)
+  start = untrained(cfg, samples.codes.shape[1], keys)
+  none = np.zeros(0, np.int64)
+  state, _ = rebuild(cfg, samples, start, none, samples.ids, defer=True)
+  checks = [_compare_structure(certificate, _structure(cfg, state))]
+  if not len(chosen):
+    return checks
+  claimed = certificate["weights"]
+  wanted = np.zeros(cfg.num_adapters, bool)
+  wanted[chosen] = [claimed[j] is not None for j in chosen]
+  masked = np.asarray([w is None for w in claimed], bool)
+  # Only what is not live is trained: the chosen ones, and nothing else.
+  model = state.model._replace(live=jnp.asarray(~wanted))
+  state, _ = unlearning.heal(cfg, state._replace(model=model), samples, progress)
+  made = _weights(state)
+  bad = [int(j) for j in np.flatnonzero(wanted) if made[j] != claimed[j]]
+  what = f"{int(wanted.sum())} of {cfg.num_adapters} adapters trained again"
+  detail = f"{what}, equal bit for bit"
+  if bad:
+    detail = f"{what}, {len(bad)} differ, the first is adapter {bad[0]}"
+    detail += _elsewhere(certificate)
+  checks.append(Check("weights", not bad, detail))
+  if len(chosen) == cfg.num_adapters:
+    whole = _as_masked(cfg, state, masked)
+    same = digest(whole) == certificate["digest"]
+    detail = f"{digest(whole)[:16]} {'==' if same else '!='}"
+    detail += f" {certificate['digest'][:16]} (claimed)"
+    checks.append(
+      Check("refit", same, detail + ("" if same else _elsewhere(certificate)))
+    )
+  return checks
+
+
+def _structure(cfg: LegoConfig, state: LegoState) -> dict[str, Any]:
+  """Digests of what follows from the samples by integers alone."""
+  everyone = np.arange(cfg.num_adapters)
+  members = membership.members_of(state.routes, cfg.num_adapters, everyone)
+  prints = state.prints[members.positions]
+  bounds = zip(members.offsets[:-1], members.offsets[1:], strict=True)
+  return {
+    "retained": _sha(state.prints),
+    "keys": _sha(np.asarray(state.model.keys)),
+    "routes": _sha(state.routes),
+    "members": [_sha(prints[a:b]) for a, b in bounds],
+    "sizes": members.sizes.tolist(),
+  }
+
+
+def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Check:
+  for name, value in found.items():
+    if certificate[name] != value:
+      text = "these are not the retained samples" if name == "retained" else "differ"
+      return Check("members", False, f"{name}: {text}")
+  count = len(found["sizes"])
+  detail = f"keys, routes and members of {count} adapters made again, equal"
+  return Check("members", True, detail)
+
+
+def _masked(cfg: LegoConfig, state: LegoState) -> NDArray[np.bool_]:
+  sizes = membership.sizes_of(state.routes, cfg.num_adapters)
+  masked: NDArray[np.bool_] = (sizes > 0) & ~np.asarray(state.model.live)
+  return masked
+
+
+def _as_masked(
+  cfg: LegoConfig, state: LegoState, masked: NDArray[np.bool_]
+) -> LegoState:
+  """A whole state as it is while the adapters `masked` [n] wait for `heal`."""
+  sizes = membership.sizes_of(state.routes, cfg.num_adapters)
+  weights = np.where(masked[:, None, None], 0, np.asarray(state.model.weights))
+  model = state.model._replace(
+    weights=jnp.asarray(weights), live=jnp.asarray((sizes > 0) & ~masked)
+  )
+  return state._replace(model=model)
+
+
+def _weights(state: LegoState) -> list[str]:
+  return [_sha(w) for w in np.asarray(state.model.weights)]
+
+
+def _elsewhere(certificate: Certificate) -> str:
+  here, there = environment(), certificate["environment"]
+  names = [k for k in here if k != "python" and here[k] != there.get(k)]
+  if not names:
+    return ""
+  return (
+    f" (trained on another environment: {', '.join(names)} differ, so the last bits may"
+    " as well; check it on the same environment)"
+  )
+
+
+def _sha(array: NDArray[Any]) -> str:
+  return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def _hash(value: Mapping[str, Any]) -> str:
+  plain = {k: v for k, v in value.items() if k != "sha256"}
+  return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,265 @@
+"""The commands around a run, as a person meets them."""
+
+import json
+import re
+import subprocess
+import sys
+
+from conftest import CLASSES, DIM, encodings, ids, labels
+import numpy as np
+import pytest
+from run_world import ROOT, completions, refit_digest
+
+from legonet_jax import embedded
+from legonet_jax.cli import main as cli
+from legonet_jax.runs import run as run_lib, service, verify as verify_lib
+
+OPTIONS = [
+  "--adapters",
+  "8",
+  "--top-k",
+  "2",
+  "--seed",
+  "3",
+  "--epochs",
+  "2",
+  "--batch-size",
+  "4",
+  "--optimizer",
+  "sgd",
+  "--learning-rate",
+  "0.5",
+]
+
+
+def say(capsys, *args, code=0):
+  """Runs a command and returns what it printed, as JSON if asked for."""
+  assert cli.main([str(a) for a in args]) == code
+  out = capsys.readouterr()
+  if code == 2:
+    assert out.err.startswith("legonet: error: ")
+    assert out.err.count("\n") == 1
+    return out.err
+  return json.loads(out.out) if "--json" in args else out.out
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+  """A store with a test split and a run on it, made by the commands."""
+  split = (np.arange(80) >= 60).astype(np.uint8)
+  all_ids = np.append(ids(), np.arange(20) + 10**15)
+  y = np.append(labels(), labels(20, seed=1))
+  np.savez(
+    tmp_path / "all.npz", encodings=encodings(80), labels=y, ids=all_ids, split=split
+  )
+  say(capsys, "import-encodings", tmp_path / "all.npz", "--out", tmp_path / "store")
+  say(capsys, "fit", tmp_path / "store", "--out", tmp_path / "run", *OPTIONS)
+  return tmp_path / "run"
+
+
+def test_a_life(run, capsys):
+  """Every command once, in an order that makes sense."""
+  folder = run.parent
+  status = say(capsys, "status", run, "--json")
+  assert status["samples"] == 60
+  assert status["masked"] == status["unfinished"] == status["lost"] == 0
+  before = say(capsys, "evaluate", run, "--json")
+  assert before["test_samples"] == 20
+  assert before["retained"] > 1 / CLASSES
+
+  done = say(capsys, "unlearn", run, "--ids", ids()[0], ids()[1], "--json")
+  assert done["status"] == "complete"
+  assert done["count"] == 2
+  assert done["samples"] == 58
+  looked = say(
+    capsys, "history", run, "--salt", done["salt"], "--ids", ids()[1], "--json"
+  )
+  assert [e["event"] for e in looked] == ["accepted", "complete"]
+  say(capsys, "history", run, "--salt", done["salt"], "--ids", ids()[2], code=2)
+
+  (folder / "ids.txt").write_text(f"{ids()[2]}\n{ids()[3]}\n")
+  done = say(
+    capsys, "unlearn", run, "--ids-file", folder / "ids.txt", "--defer", "--json"
+  )
+  assert done["masked"] > 0
+  assert done["adapters"] == 0
+  answers = say(
+    capsys, "predict", run, "--encodings", folder / "store", "--split", "test", "--json"
+  )["answers"]
+  assert len(answers) == 20
+  assert sum(answers[0]["probabilities"]) == pytest.approx(1)
+  assert say(capsys, "heal", run, "--json")["masked"] == 0
+
+  np.savez(
+    folder / "new.npz",
+    encodings=encodings(4, seed=9),
+    labels=[0, 1, 2, 0],
+    ids=np.arange(4) + 2 * 10**15,
+  )
+  done = say(capsys, "learn", run, "--encodings", folder / "new.npz", "--json")
+  assert done["samples"] == 60
+  done = say(capsys, "unlearn", run, "--ids", 2 * 10**15, "--json")
+  say(capsys, "compact", run)
+  out = folder / "answers.npz"
+  say(capsys, "predict", run, "--encodings", folder / "new.npz", "--out", out)
+  with np.load(out) as file:
+    assert file["probabilities"].shape == (4, CLASSES)
+  text = say(capsys, "verify", run, "--full")
+  assert "FAIL" not in text
+  assert (run / "certificate.json").is_file()
+  assert len(say(capsys, "history", run).splitlines()) == 1 + 2 * 6
+  assert set(completions(run).values()) == {1}
+
+
+def test_random_samples_are_the_same_for_the_same_seed(run, capsys, tmp_path):
+  kept = run_lib.load(run).state.ids
+  say(capsys, "unlearn", run, "--random", 5, "--seed", 4)
+  rng = np.random.default_rng(4)
+  picked = rng.choice(np.sort(kept), 5, replace=False)
+  left = run_lib.load(run).state.ids
+  assert set(kept) - set(left) == set(picked)
+
+
+def test_a_class_goes_as_a_whole(run, capsys):
+  y = labels()
+  done = say(capsys, "unlearn", run, "--class", 1, "--json")
+  assert done["count"] == int((y == 1).sum())
+  assert set(run_lib.load(run).state.ids) == set(ids()[y != 1])
+  assert "names no sample" in say(capsys, "unlearn", run, "--class", 1, code=2)
+
+
+def test_fit_takes_the_encoder_from_the_store(run):
+  loaded = run_lib.load(run)
+  assert loaded.cfg.encoder == "unknown"
+  assert loaded.state.model.keys.shape == (8, DIM)
+
+
+BAD = {
+  "no id": (["unlearn", "RUN", "--ids", "999"], "holds no sample 999"),
+  "not ids": (["unlearn", "RUN", "--ids-file", "all.npz"], "not a list of ids"),
+  "too many": (["unlearn", "RUN", "--random", "70"], "give 1 to 60"),
+  "too few left": (["unlearn", "RUN", "--random", "55"], "5 samples would be left"),
+  "no such file": (["learn", "RUN", "--encodings", "none.npz"], "neither"),
+  "learn nothing": (["learn", "RUN"], "--ids"),
+  "run there": (["fit", "store", "--out", "RUN"], "is a run already"),
+  "no store": (["fit", "none", "--out", "x"], "no encoding store"),
+  "in use": (["fit", "store", "--out", "store"], "in use for something else"),
+  "n > N": (["fit", "store", "--out", "x", "--adapters", "61"], "fewer adapters"),
+  "no keys": (["fit", "store", "--out", "x", "--key-policy", "given"], "needs keys"),
+  "verify what": (["verify"], "name a run"),
+  "half a question": (["history", "RUN", "--ids", "3"], "go together"),
+  "too many adapters": (["verify", "RUN", "--adapters", "9"], "give 1 to 8"),
+  "no certificate": (
+    ["verify", "--certificate", "none.json", "--encodings", "store"],
+    "no file",
+  ),
+  "width": (["predict", "RUN", "--encodings", "wide.npz"], "encodings have shape"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(run, name, capsys, monkeypatch):
+  monkeypatch.chdir(run.parent)
+  np.savez("wide.npz", encodings=np.ones((2, DIM + 1), np.float32))
+  args, message = BAD[name]
+  digest = run_lib.load(run).manifest.digest
+  assert message in say(capsys, *(run if a == "RUN" else a for a in args), code=2)
+  assert run_lib.load(run).manifest.digest == digest
+  assert not (run.parent / "x" / "journal.jsonl").exists()
+
+
+def test_an_interrupted_fit_goes_on(run, capsys, monkeypatch):
+  folder = run.parent
+
+  def interrupt(*_):
+    raise KeyboardInterrupt
+
+  command = ["fit", folder / "store", "--out", folder / "again", *OPTIONS]
+  with monkeypatch.context() as patch:
+    patch.setattr("legonet_jax.runs.checkpoint.save", interrupt)
+    assert cli.main([str(a) for a in command]) == 130
+  capsys.readouterr()
+  assert "unfinished" in say(capsys, "status", folder / "again", code=2)
+  say(capsys, *command)
+  digests = [run_lib.load(p).manifest.digest for p in (run, folder / "again")]
+  assert digests[0] == digests[1]
+  assert refit_digest(ids()) != digests[0]  # another optimiser than the tests' own
+
+
+def test_accepted_requests_are_finished_by_whatever_comes_next(
+  run, capsys, monkeypatch
+):
+  def interrupt(*_):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch:
+    patch.setattr("legonet_jax.runs.erasure.erase", interrupt)
+    assert cli.main(["unlearn", str(run), "--ids", str(ids()[0])]) == 130
+  capsys.readouterr()
+  assert cli.main(["status", str(run), "--json"]) == 0
+  out = capsys.readouterr()
+  assert "finished 1 requests" in out.err
+  assert json.loads(out.out)["unfinished"] == 0
+  assert ids()[0] not in run_lib.load(run).state.ids
+
+
+def test_another_environment_is_said(run, capsys, monkeypatch):
+  here = run_lib.environment()
+  monkeypatch.setattr(run_lib, "environment", lambda: {**here, "jaxlib": "9.9"})
+  assert cli.main(["status", str(run), "--json"]) == 0
+  out = capsys.readouterr()
+  assert f"another environment (jaxlib '{here['jaxlib']}', here '9.9')" in out.err
+  assert json.loads(out.out)["other_environment"] == {"jaxlib": [here["jaxlib"], "9.9"]}
+
+
+def test_processes_that_queue_are_all_served(run):
+  """Three at once: one gets the lock, and does what the others leave it."""
+  command = [sys.executable, "-m", "legonet_jax", "unlearn", str(run), "--queue"]
+  crowd = [
+    subprocess.Popen([*command, "--ids", str(i)], stdout=subprocess.PIPE)
+    for i in ids()[:3]
+  ]
+  for process in crowd:
+    process.communicate()
+    assert process.returncode == 0
+  assert not service.unfinished(run)
+  assert sorted(completions(run).values()) == [1, 1, 1]
+  assert set(run_lib.load(run).state.ids) == set(ids()[3:])
+  assert not [c for c in verify_lib.verify(run, full=True).checks if not c.passed]
+
+
+def test_help_teaches():
+  for name in ("fit", "unlearn", "learn", "heal", "compact", "status", "history",
+               "verify", "repair", "predict", "evaluate"):  # fmt: skip
+    parser = cli.make_parser()
+    actions = next(a for a in parser._actions if hasattr(a, "choices") and a.choices)
+    text = actions.choices[name].format_help()
+    assert len(text) > 300
+    assert "--json" in text
+
+
+def test_the_readmes_commands_run(tmp_path, capsys, monkeypatch):
+  """The block of the README about runs, on a small part of the embedded data."""
+  readme = (ROOT / "README.md").read_text()
+  block = next(b for b in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
+               if "legonet unlearn" in b)  # fmt: skip
+  train, test = embedded.load_embedded()
+  small = [embedded.Split(*(c[:200] for c in part)) for part in (train, test)]
+  monkeypatch.setattr(embedded, "load_embedded", lambda: small)
+  monkeypatch.chdir(tmp_path)
+  commands = [line.split("#")[0].split() for line in block.splitlines() if line.strip()]
+  assert len(commands) >= 6
+  for command in commands:
+    assert command[0] == "legonet"
+    args = [*command[1:], *(["--adapters", "10"] if command[1] == "fit" else [])]
+    assert cli.main(args) == 0, command
+    capsys.readouterr()
+
+
+def test_the_core_knows_nothing_of_runs():
+  code = (
+    "import sys, legonet_jax;"
+    " assert not [m for m in sys.modules if m.startswith('legonet_jax.runs')];"
+    " assert 'orbax.checkpoint' not in sys.modules"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True)
