@@ -99,7 +99,9 @@ def _child(what: str, *args: str) -> dict[str, Any]:
     np.savez(f"{place}/samples.npz", **samples._asdict())
     return {}
   cfg = config("sgd")
-  lego.fit(cfg, lego.make_samples(cfg, case.encodings, case.labels))
+  samples = lego.make_samples(cfg, case.encodings, case.labels)
+  del case  # a fit needs the samples only
+  lego.fit(cfg, samples)
   peak, size = _memory_mb("VmHWM"), count * 512 * 4 / 2**20
   return {
     "solver": "sgd",

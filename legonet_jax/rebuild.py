@@ -24,17 +24,16 @@ from legonet_jax import (
   membership,
   numerics,
   retained as retained_lib,
-  ridge as _ridge,  # noqa: F401 (registers its solver)
+  ridge,
   routing,
-  statistics,
-  training as _training,  # noqa: F401 (registers its solver)
+  training,
 )
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import Model
 from legonet_jax.retained import Retained, Rows
 from legonet_jax.samples import Samples, rows_of
-from legonet_jax.solvers import Ridge
+from legonet_jax.solvers import Ridge, Sgd
 from legonet_jax.state import NO_ANCHOR, LegoState
 from legonet_jax.task import Changes, Progress, Task, train
 
@@ -114,7 +113,10 @@ def rebuild(
     changes=changes,
     notes=[notes[j] for j in retrain.tolist()],
   )
-  weights = _carry(old.model.weights, np.maximum(source, 0), ~changed)
+  if not retained_lib.count(old.retained):  # a fit
+    weights = jnp.zeros(old.model.weights.shape, jnp.float32)
+  else:
+    weights = _carry(old.model.weights, np.maximum(source, 0), ~changed)
   weights, new_notes = train(cfg.solver, cfg, task, weights, progress)
   for j, note in zip(retrain.tolist(), new_notes, strict=True):
     notes[j] = note
@@ -145,7 +147,9 @@ def _compile_all(cfg: LegoConfig, dim: int) -> None:
   routing.compile_all(cfg, keys)
   keys_lib.compile_all(cfg, keys)
   if isinstance(cfg.solver, Ridge):
-    statistics.compile_all(cfg, dim)
+    ridge.compile_all(cfg, dim)
+  elif isinstance(cfg.solver, Sgd):
+    training.compile_all(cfg, dim)
 
 
 def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
@@ -165,7 +169,7 @@ def _same_keys(
   n = cfg.num_adapters
   _, left = retained_lib.look_up(cfg.seed, old.retained, removed)
   rows = rows_of(samples, added)
-  routes = routing.route_array(cfg, samples.codes[rows], np.asarray(old.model.keys))
+  routes = routing.route_array(cfg, samples.codes, np.asarray(old.model.keys), rows)
   joined = Rows(added, routes, samples.prints[rows])
   retained = retained_lib.exchange(cfg.seed, old.retained, removed, joined)
   sizes = old.sizes - membership.sizes_of(left.routes, n)
@@ -194,7 +198,7 @@ def _new_keys(
   all_rows = retained_lib.join(retained)
   rows = _checked_rows(samples, all_rows)
   keys = keys_lib.keys_from_anchors(cfg, samples, anchors)
-  routes = routing.route_array(cfg, samples.codes[rows], keys)
+  routes = routing.route_array(cfg, samples.codes, keys, rows)
   sizes = membership.sizes_of(routes, n)
   retained = retained_lib.split(
     all_rows._replace(routes=routes), retained_lib.counts(retained)
@@ -234,9 +238,11 @@ def _find_members(
   """D_aj of `adapters` [m] and the rows of the table, if they are what they were."""
   rows = retained_lib.join(retained)
   members = membership.members_of(rows.routes, num_adapters, adapters)
-  unique, inverse = np.unique(members.positions, return_inverse=True)
-  found = _checked_rows(samples, retained_lib.take(rows, unique))
-  return members, found[inverse]
+  found = np.zeros(len(rows.ids), np.intp)
+  found[members.positions] = 1
+  needed = np.flatnonzero(found)
+  found[needed] = _checked_rows(samples, retained_lib.take(rows, needed))
+  return members, found[members.positions]
 
 
 def _index_in(values: Ids, wanted: Ids) -> NDArray[np.intp]:

@@ -109,6 +109,12 @@ def _substitute(
 _solve = jax.jit(solve, static_argnums=0)
 
 
+def compile_all(cfg: LegoConfig, dim: int) -> None:
+  """Compiles once what the workers would otherwise all compile at the same time."""
+  statistics.compile_all(cfg, dim)
+  _solve(cfg, statistics.zeros(cfg, dim))
+
+
 @functools.partial(jax.jit, donate_argnums=0)
 def _place(weights: jax.Array, adapter: jax.Array, w: jax.Array) -> jax.Array:
   """W [n, C, d] with W_j [C, d] in its place."""

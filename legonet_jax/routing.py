@@ -35,15 +35,22 @@ _route_block = jax.jit(route, static_argnums=2)
 
 
 def route_array(
-  cfg: LegoConfig, codes: NDArray[np.int8], keys: NDArray[np.int8]
+  cfg: LegoConfig,
+  codes: NDArray[np.int8],
+  keys: NDArray[np.int8],
+  rows: NDArray[np.intp] | None = None,
 ) -> NDArray[np.int32]:
-  """Routes [N, k] of a host array; memory is that of one block, whatever N is."""
-  routes = np.empty((len(codes), cfg.top_k), np.int32)
-  size = _BLOCKS[0] if len(codes) > _BLOCKS[1] else _BLOCKS[1]
-  for start in range(0, len(codes), size):
-    part = codes[start : start + size]
+  """Routes [m, k] of the `rows` [m] of a host array, or of all of it.
+
+  Memory is that of one block, whatever m is.
+  """
+  rows = np.arange(len(codes)) if rows is None else rows
+  routes = np.empty((len(rows), cfg.top_k), np.int32)
+  size = _BLOCKS[0] if len(rows) > _BLOCKS[1] else _BLOCKS[1]
+  for start in range(0, len(rows), size):
+    part = rows[start : start + size]
     block = np.zeros((size, codes.shape[1]), np.int8)
-    block[: len(part)] = part
+    block[: len(part)] = codes[part]
     # Cut on the host: a slice of a device array would compile for every length.
     nearest = np.asarray(_route_block(block, keys, cfg.top_k))
     routes[start : start + size] = nearest[: len(part)]

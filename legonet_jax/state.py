@@ -61,7 +61,8 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
   return LegoState(
     model=Model(
       keys=jnp.asarray(points),
-      weights=jnp.zeros((n, cfg.num_classes, dim), jnp.float32),
+      # Nothing reads them; a view of one zero takes no memory.
+      weights=np.broadcast_to(np.float32(0), (n, cfg.num_classes, dim)),  # type: ignore[arg-type]
       live=jnp.zeros(n, bool),
     ),
     anchors=anchors,

@@ -30,6 +30,8 @@ from legonet_jax.samples import Samples
 from legonet_jax.solvers import Sgd, make_optimizer
 from legonet_jax.task import Progress, Task, train
 
+_KEEP_BYTES = 2**25  # of the tiles of one group, so that an epoch gathers no rows
+
 
 class Lanes(NamedTuple):
   """Adapters in training: W [lanes, C, d] and their optimiser states [lanes, ...]."""
@@ -158,7 +160,9 @@ def train_adapters(
     lanes = start_lanes(cfg, samples.codes.shape[1], ids_lib.to_words(lane_ids))
     for tile in _tiles(solver, samples, spans):
       lanes = run_tile(cfg, lanes, tile)
-    weights: jax.Array = lanes.weights.block_until_ready()
+      # Tiles dispatched ahead would pile up; the other cores have work of their own.
+      lanes.weights.block_until_ready()
+    weights: jax.Array = lanes.weights
     return weights
 
   total, done = solver.epochs * int(sizes.sum()), 0
@@ -172,6 +176,15 @@ def train_adapters(
   return weights
 
 
+def compile_all(cfg: LegoConfig, dim: int) -> None:
+  """Compiles once what the workers would otherwise all compile at the same time."""
+  solver: Sgd = cfg.solver
+  lanes = start_lanes(cfg, dim, np.zeros((solver.lanes, 2), np.uint32))
+  shape = (solver.tile_batches, solver.lanes, solver.batch_size)
+  codes, labels = np.zeros((*shape, dim), np.int8), np.full(shape, -1, np.int32)
+  run_tile(cfg, lanes, Tile(codes, labels, np.int32(0), np.int32(0)))
+
+
 def _tiles(
   solver: Sgd, samples: Samples, spans: list[NDArray[np.intp]]
 ) -> Iterator[Tile]:
@@ -181,10 +194,17 @@ def _tiles(
   if longest <= capacity:
     yield _tile(solver, samples, spans, solver.epochs)
     return
+  starts = range(0, longest, capacity)
+  kept: list[Tile] = []
   for _ in range(solver.epochs):
-    for start in range(0, longest, capacity):
-      parts = [span[start : start + capacity] for span in spans]
-      yield _tile(solver, samples, parts, 1)
+    if len(kept) == len(starts):
+      yield from kept
+      continue
+    for start in starts:
+      tile = _tile(solver, samples, [s[start : start + capacity] for s in spans], 1)
+      if tile.codes.nbytes * len(starts) <= _KEEP_BYTES:
+        kept.append(tile)
+      yield tile
 
 
 def _tile(

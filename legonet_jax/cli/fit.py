@@ -46,7 +46,7 @@ def register(commands: Any) -> None:
   add("--aggregate", choices=("auto", "probs", "logits"), default="auto",
       help="what is averaged; auto: logits for ridge, probs for sgd")  # fmt: skip
   add("--solver", choices=("ridge", "sgd"), default="ridge",
-      help="a closed form that forgets by subtraction, or the paper's (ridge)")  # fmt: skip
+      help="a closed form, or the paper's training (ridge)")  # fmt: skip
   add("--penalty", type=float, default=Ridge().penalty, help="of ridge (0.01)")
   add("--epochs", type=int, default=solver.epochs, help=f"({solver.epochs})")
   add(
