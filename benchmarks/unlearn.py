@@ -28,6 +28,10 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--encodings", type=pathlib.Path, metavar="DIR")
   parser.add_argument("--rounds", type=int, default=7)
+  parser.add_argument("--batch-size", type=int, default=64, help="of sgd and torch")
+  parser.add_argument(
+    "--only", choices=("requests", "growth"), help="this part, in a file of its own"
+  )
   parser.add_argument("--quick", action="store_true", help="N = 5,000, 2 rounds")
   parser.add_argument(
     "--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results"
@@ -48,27 +52,35 @@ def main() -> None:
     "requests": [],
   }
   print(json.dumps(report["peaks"]))
-  for classes in (10, 100):
+  sizes = (5_000, 10_000) if args.quick else (50_000, 200_000, 1_000_000)
+  for classes in (10, 100) if args.only != "growth" else ():
     for n in (100, 1000):
-      if classes == 100 and args.quick:
+      if classes == 100 and (args.quick or args.only):
         continue
       case = make_case(args.encodings, count, classes, n)
-      report["requests"].append(measure_case(case, rounds, report["peaks"]))
+      report["requests"].append(
+        measure_case(case, rounds, report["peaks"], args.batch_size)
+      )
       _show(report["requests"][-1])
-  report["streams"] = scaling.streams(
-    make_case(args.encodings, count, 10, 1000), 100 if args.quick else 1000
-  )
-  print(json.dumps(report["streams"]))
-  sizes = (5_000, 10_000) if args.quick else (50_000, 200_000, 1_000_000)
-  report["growth"] = scaling.growth(sizes, rounds)
-  print(json.dumps(report["growth"]))
-  report["memory"] = measure_memory(args.encodings, count)
-  report["startup"] = measure_startup(args.encodings, count)
-  print(json.dumps({k: report[k] for k in ("memory", "startup")}))
+  if not args.only:
+    report["streams"] = scaling.streams(
+      make_case(args.encodings, count, 10, 1000), 100 if args.quick else 1000
+    )
+    print(json.dumps(report["streams"]))
+  if args.only != "requests":
+    report["growth"] = scaling.growth(sizes, rounds)
+    print(json.dumps(report["growth"]))
+  if not args.only:
+    report["memory"] = measure_memory(args.encodings, count)
+    report["startup"] = measure_startup(args.encodings, count)
+    print(json.dumps({k: report[k] for k in ("memory", "startup")}))
   args.out.mkdir(parents=True, exist_ok=True)
-  path = args.out / ("unlearn_quick.json" if args.quick else "unlearn.json")
+  name = "_".join(["unlearn", *([args.only] if args.only else [])])
+  name += f"_{args.batch_size}" if args.batch_size != 64 else ""
+  path = args.out / f"{name}{'_quick' if args.quick else ''}.json"
   path.write_text(json.dumps(report, indent=2) + "\n")
-  scaling.plot(report["growth"], path.with_suffix(".png"))
+  if "growth" in report:
+    scaling.plot(report["growth"], path.with_suffix(".png"))
   print(path)
 
 

@@ -1,6 +1,9 @@
 """The closed form: exact sums, right solutions, and no pass over the members."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import chex
 from conftest import CONFIG, encodings, ids, labels, refit
@@ -161,6 +164,37 @@ def test_one_executable_solves_every_adapter(world):
   after, _ = lego.unlearn(RIDGE, state, samples, state.ids[:5])
   lego.learn(RIDGE, after, samples, state.ids[:5])
   assert ridge._solve._cache_size() == before
+
+
+_DIGEST = """
+import sys
+sys.path.insert(0, "tests")
+from conftest import CLASSES
+import dataclasses, numpy as np, legonet_jax as lego
+rng = np.random.default_rng(0)
+x, y = rng.gamma(0.5, 1.0, (400, 300)), rng.integers(0, CLASSES, 400)
+for solver in (lego.Ridge(), lego.Sgd(epochs=2)):
+  cfg = lego.LegoConfig(CLASSES, num_adapters=8, top_k=3, solver=solver)
+  samples = lego.make_samples(cfg, x, y)
+  print(lego.digest(lego.fit(cfg, samples)[0]))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_the_number_of_cores_changes_no_bit():
+  everywhere = os.sched_getaffinity(0)
+  found = []
+  for cores in (everywhere, {min(everywhere)}):
+    os.sched_setaffinity(0, cores)
+    try:
+      done = subprocess.run(
+        [sys.executable, "-c", _DIGEST], capture_output=True, text=True, check=True
+      )
+    finally:
+      os.sched_setaffinity(0, everywhere)
+    found.append(done.stdout.split())
+  assert found[0] == found[1]
+  assert len(found[0]) == 2
 
 
 def test_keep_is_free_to_change_and_saves_the_memory(world):
