@@ -44,12 +44,9 @@ def test_without_an_anchor_the_next_id_in_hash_order_moves_up():
   np.testing.assert_array_equal(after, [*np.delete(before, 3), ordered[len(before)]])
 
 
-def test_hashes_of_distinct_ids_never_tie_and_are_found_again():
+def test_hashes_of_distinct_ids_never_tie():
   ids = np.arange(-(2**10), 2**16) + 2**62
   assert len(np.unique(ids_lib.hash_ids(5, ids))) == len(ids)
-  ordered = ids[ids_lib.hash_order(5, ids)]
-  for wanted in (ordered[[0, 77, -1]], ordered):
-    np.testing.assert_array_equal(ordered[ids_lib.find(5, ordered, wanted)], wanted)
 
 
 def test_a_key_is_its_anchors_encoding_plus_noise_of_the_given_scale(samples):
