@@ -42,9 +42,9 @@ class Info(NamedTuple):
   """What a call did.
 
   Attributes:
-    adapters_retrained: adapters trained from scratch, each once.
+    adapters_retrained: adapters trained, or solved, anew, each once.
     adapters_masked: adapters with members that wait for their training (deferred).
-    samples_retrained: Σ |D_aj| over them.
+    samples_retrained: Σ |D_aj| over the retrained; `Ridge` does not visit them again.
     anchors_replaced: adapters whose key now belongs to another sample.
     seconds: wall time.
     balance: the distribution of |D_aj| after the call.

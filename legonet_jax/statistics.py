@@ -13,7 +13,7 @@ diagonal on, side by side:
 
 The bound: an entry of A_j is at most its largest diagonal entry (Cauchy-Schwarz), and
 that is a sum of |D_aj| squares, so |D_aj| · 127² < 2^31 is always safe; beyond that
-(133,152 members) the diagonal itself is checked.
+(133,144 members) the diagonal itself is checked.
 """
 
 from typing import NamedTuple
