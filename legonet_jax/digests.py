@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,9 +23,14 @@ _VERSION = b"legonet-jax state 1"
 
 def digest(state: LegoState) -> str:
   """The sha256 of a state, in hexadecimal."""
-  sha = hashlib.sha256(_VERSION)
   parts = (state.model, state.anchors, join(state.retained), state.settings)
-  for leaf in jax.tree.leaves(parts):
+  return digest_tree(parts, _VERSION)
+
+
+def digest_tree(tree: Any, prefix: bytes = b"") -> str:
+  """The sha256 of all arrays of a tree, bit by bit, with their shapes and types."""
+  sha = hashlib.sha256(prefix)
+  for leaf in jax.tree.leaves(tree):
     array = np.ascontiguousarray(leaf)
     sha.update(f"{array.dtype.str}{array.shape}".encode())
     sha.update(array.data)

@@ -80,17 +80,90 @@ def conv3x3(x: jax.Array, u: jax.Array) -> jax.Array:
   return y.reshape(batch, height, width, u.shape[2])
 
 
-def _tiles(x: jax.Array, u: jax.Array, m: int) -> jax.Array:
-  a_t, _, b_t = matrices(m)
+@jax.custom_vjp
+def tuned_conv3x3(x: jax.Array, kernel: jax.Array) -> jax.Array:
+  """`conv3x3` of a plain kernel [3, 3, I, O], with both gradients in Winograd's form.
+
+  Left to itself, jax differentiates through the tiles, which is slow to compile and to
+  run. The gradient of x is a convolution with the turned kernel; that of the kernel is
+  Gᵀ [ Σ (Bᵀ d B) ⊙ (A δ Aᵀ) ] G, the sum over all tiles being matrix products again.
+  """
+  return conv3x3(x, transform_kernel(kernel, tile_size(max(x.shape[1:3]))))
+
+
+def _tuned_forward(
+  x: jax.Array, kernel: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+  return tuned_conv3x3(x, kernel), (x, kernel)
+
+
+def _tuned_backward(
+  saved: tuple[jax.Array, jax.Array], delta: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  x, kernel = saved
+  turned = kernel[::-1, ::-1].swapaxes(2, 3)
+  return tuned_conv3x3(delta, turned), kernel_gradient(x, delta)
+
+
+tuned_conv3x3.defvjp(_tuned_forward, _tuned_backward)
+
+
+def kernel_gradient(x: jax.Array, delta: jax.Array) -> jax.Array:
+  """d loss / d kernel [3, 3, I, O] of a 3×3 convolution, stride 1, padding 1.
+
+  Args:
+    x: [B, H, W, I], the input.
+    delta: [B, H, W, O], d loss / d output.
+  """
+  m = tile_size(max(x.shape[1:3]))
   batch, height, width, channels = x.shape
-  down, across = -(-height // m), -(-width // m)
-  edge = ((1, down * m - height + 1), (1, across * m - width + 1))
+  size = (m + 2) ** 2 * max(channels, delta.shape[3]) * x.dtype.itemsize
+  tiles = -(-height // m) * -(-width // m)
+  piece = _largest_divisor(batch, max(1, _PIECE_BYTES // (size * tiles)))
+
+  def one(
+    total: jax.Array, parts: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, None]:
+    v, q = _input_tiles(parts[0], m), _output_tiles(parts[1], m)
+    return total + jnp.einsum("tnc,tno->tco", v, q), None
+
+  start = jnp.zeros(((m + 2) ** 2, channels, delta.shape[3]), x.dtype)
+  cut = [a.reshape(batch // piece, piece, *a.shape[1:]) for a in (x, delta)]
+  u, _ = jax.lax.scan(one, start, (cut[0], cut[1]))
+  g_t = matrices(m).g.T
+  u = u.reshape(m + 2, m + 2, *u.shape[1:])
+  return _mix(g_t, list(_mix(g_t, list(u)).swapaxes(0, 1)))
+
+
+def _output_tiles(delta: jax.Array, m: int) -> jax.Array:
+  """A δ Aᵀ [(m+2)², tiles, O] of δ [B, H, W, O]."""
+  a = matrices(m).a_t.T
+  down, across = -(-delta.shape[1] // m), -(-delta.shape[2] // m)
+  edge = ((0, down * m - delta.shape[1]), (0, across * m - delta.shape[2]))
+  delta = jnp.pad(delta, ((0, 0), *edge, (0, 0)))
+  q = _mix(a, [delta[:, i::m] for i in range(m)])
+  q = _mix(a, [q[:, :, :, j::m] for j in range(m)])  # columns first, as `_input_tiles`
+  return q.reshape((m + 2) ** 2, -1, delta.shape[3])
+
+
+def _input_tiles(x: jax.Array, m: int) -> jax.Array:
+  """Bᵀ d B [(m+2)², tiles, I] of x [B, H, W, I]."""
+  b_t = matrices(m).b_t
+  down, across = -(-x.shape[1] // m), -(-x.shape[2] // m)
+  edge = ((1, down * m - x.shape[1] + 1), (1, across * m - x.shape[2] + 1))
   x = jnp.pad(x, ((0, 0), *edge, (0, 0)))
   # One axis at a time, stacked in between: a fusion over both compiles three times
   # slower and runs no faster.
   v = _mix(b_t, [x[:, i : i + down * m : m] for i in range(m + 2)])
   v = _mix(b_t, [v[:, :, :, j : j + across * m : m] for j in range(m + 2)])
-  q = jnp.einsum("tnc,tco->tno", v.reshape((m + 2) ** 2, -1, channels), u)
+  return v.reshape((m + 2) ** 2, -1, x.shape[3])
+
+
+def _tiles(x: jax.Array, u: jax.Array, m: int) -> jax.Array:
+  a_t = matrices(m).a_t
+  batch, height, width, _ = x.shape
+  down, across = -(-height // m), -(-width // m)
+  q = jnp.einsum("tnc,tco->tno", _input_tiles(x, m), u)
   q = q.reshape(m + 2, m + 2, batch, down, across, -1)
   y = _mix(a_t, list(_mix(a_t, list(q)).swapaxes(0, 1)))
   y = y.transpose(2, 3, 0, 4, 1, 5)  # [B, down, m, across, m, O]

@@ -1,0 +1,1 @@
+"""The paper, reproduced: every table and figure, cell by cell."""

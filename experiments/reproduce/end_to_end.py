@@ -1,0 +1,253 @@
+"""Cells on images: whole networks fine-tuned (RNC, SISA) beside LegoNet and FixSISA.
+
+For each seed all methods have the same training and test images; LegoNet and FixSISA
+see them through the frozen, pretrained encoder at the same image size.
+"""
+
+import dataclasses
+import functools
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.reproduce.cells import Cell, Result
+from experiments.reproduce.inputs import Inputs
+from experiments.reproduce.on_encodings import (
+  SOLVERS,
+  fixsisa_contender,
+  lego_config,
+  lego_contender,
+)
+from experiments.reproduce.scales import Scale, rnc_config
+from experiments.reproduce.tasks import Contender, Data, run_tasks, wait
+import legonet_jax as lego
+from legonet_jax import encoder, measures
+from legonet_jax.baselines import ImageTable, SisaConfig, rnc, rnc_learner, sisa
+from legonet_jax.encoder.resnet import Variables
+from legonet_jax.ids import Ids
+
+_ENCODE = 100  # images per call of the encoder
+
+
+def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
+  """Table 1 on images."""
+  tune, cells = scale.images, []
+  for seed in scale.image_seeds:
+    make = functools.partial(_cell, scale, inputs, "tasks", seed)
+    shards = tune.shards[0]
+    for solver in SOLVERS:
+      for n in sorted({tune.adapters[0], tune.adapters[-1]}):
+        size = {"solver": solver, "n": n, "k": min(10, n)}
+        cells.append(make("lego", size, f"lego-{solver}-n{n}", _run_tasks))
+      size = {"solver": solver, "s": shards}
+      cells.append(make("fixsisa", size, f"fixsisa-{solver}-s{shards}", _run_tasks))
+    cells.append(make("rnc", {"epochs": tune.epochs}, "rnc", _run_tasks))
+    size = {"s": shards, "slices": 1, "epochs": tune.epochs}
+    cells.append(make("sisa", size, f"sisa-s{shards}", _run_tasks))
+  return cells
+
+
+def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
+  """SISA's rows of Table 2 and Figure 3, and the others on the same images."""
+  tune, cells = scale.images, []
+  for seed in scale.image_seeds:
+    make = functools.partial(_cell, scale, inputs, "accuracy", seed)
+    for solver in SOLVERS:
+      for s in tune.shards:
+        size = {"solver": solver, "s": s}
+        cells.append(make("fixsisa", size, f"acc-fixsisa-{solver}-s{s}", _run_accuracy))
+      for n in tune.adapters:
+        size = {"solver": solver, "n": n, "k": min(10, n)}
+        cells.append(make("lego", size, f"acc-lego-{solver}-n{n}", _run_accuracy))
+    for s in tune.shards:
+      size = {"s": s, "slices": 1, "epochs": tune.epochs}
+      cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
+  return cells
+
+
+def time_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
+  """Figure 3's seconds per request, all contenders in turns in one process."""
+  settings = {"epochs": scale.images.epochs, "requests": scale.images.requests}
+  return [_cell(scale, inputs, "time", 0, "all", settings, "time", _run_time)]
+
+
+def _cell(
+  scale: Scale,
+  inputs: Inputs,
+  kind: str,
+  seed: int,
+  method: str,
+  size: dict[str, Any],
+  name: str,
+  run: Any,
+) -> Cell:
+  tune = scale.images
+  settings = {
+    "dataset": inputs.dataset,
+    "scale": scale.name,
+    "source": "images",
+    "method": method,
+    **size,
+    "seed": seed,
+    "N": tune.samples or 50_000,
+    "size": tune.encoder.size,
+    "encoder": tune.encoder.name,
+    "test": tune.test or 10_000,
+  }
+  if method in ("rnc", "sisa", "all"):
+    settings |= {"batch_size": tune.batch_size, "learning_rate": tune.learning_rate}
+  if method == "rnc":
+    settings |= {
+      "tune_epochs": tune.tune_epochs,
+      "tune_rate": tune.tune_rate,
+      "ngrad_rate": tune.ngrad_rate,
+    }
+  call = functools.partial(run, scale, inputs, settings)
+  return Cell(f"images-{name}-seed{seed}", kind, settings, call)
+
+
+def encode_table(
+  scale: Scale, variables: Variables, table: ImageTable
+) -> NDArray[np.float32]:
+  """E [N, d] of images, by the frozen encoder."""
+  spec = scale.images.encoder
+  params = encoder.prepare(spec, variables)
+  encode = jax.jit(functools.partial(encoder.encode_images, spec))
+  out = []
+  for at in range(0, len(table.ids), _ENCODE):
+    images = table.images[at : at + _ENCODE]
+    padded = np.zeros((_ENCODE, *images.shape[1:]), np.uint8)
+    padded[: len(images)] = images
+    out.append(np.asarray(encode(params, padded))[: len(images)])
+  return np.concatenate(out)
+
+
+def rnc_contender(
+  scale: Scale, classes: int, seed: int, variables: Variables, table: ImageTable
+) -> Contender:
+  """RNC with its three strategies."""
+  tune = scale.images
+  cfg = rnc_config(tune, classes, seed)
+  again = dataclasses.replace(
+    cfg, epochs=tune.tune_epochs, learning_rate=tune.tune_rate
+  )
+  ascent = dataclasses.replace(cfg, epochs=1, learning_rate=tune.ngrad_rate)
+
+  def fit(ids: Ids) -> rnc.RncModel:
+    return rnc.train(cfg, rnc.init(cfg, variables), table, ids)
+
+  ways = {
+    "retrain": lambda model, gone, retain: fit(retain),
+    "tune": lambda model, gone, retain: rnc.tune(again, model, table, retain),
+    "ngrad": lambda model, gone, retain: rnc.ngrad(ascent, model, table, gone),
+  }
+  return Contender(fit, ways, functools.partial(rnc.predict, cfg), None)
+
+
+def sisa_contender(
+  scale: Scale,
+  classes: int,
+  seed: int,
+  variables: Variables,
+  table: ImageTable,
+  shards: int,
+) -> Contender:
+  """SISA whose sub-models are RNCs."""
+  learner = rnc_learner(rnc_config(scale.images, classes, seed), variables, table)
+  split = SisaConfig(shards, seed=seed)
+
+  def forget(state: sisa.SisaState, gone: Ids, retain: Ids) -> sisa.SisaState:
+    return sisa.unlearn(split, learner, state, gone)[0]
+
+  return Contender(
+    lambda ids: sisa.fit(split, learner, ids)[0],
+    {"retrain": forget},
+    functools.partial(sisa.predict, split, learner),
+    None,
+  )
+
+
+def _contender(
+  scale: Scale, inputs: Inputs, settings: dict[str, Any]
+) -> tuple[Contender, Data]:
+  """The method of a cell and what it is given: images, or their encodings."""
+  seed, method = settings["seed"], settings["method"]
+  train, test = inputs.images(seed)
+  variables, _ = inputs.pretrained()
+  if method in ("rnc", "sisa"):
+    data = Data(train.ids, train.images, train.labels, test.images, test.labels)
+    if method == "rnc":
+      return rnc_contender(scale, inputs.classes, seed, variables, train), data
+    shards = settings["s"]
+    return (
+      sisa_contender(scale, inputs.classes, seed, variables, train, shards),
+      data,
+    )
+  seen, unseen = (encode_table(scale, variables, table) for table in (train, test))
+  data = Data(train.ids, seen, train.labels, unseen, test.labels)
+  n, k = settings.get("n", 1), settings.get("k", 1)
+  cfg = lego_config(inputs.classes, settings["solver"], n, k, seed)
+  samples = lego.make_samples(cfg, seen, train.labels, train.ids)
+  if method == "lego":
+    return lego_contender(cfg, samples), data
+  return fixsisa_contender(cfg, samples, settings["s"]), data
+
+
+def _run_tasks(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
+  contender, data = _contender(scale, inputs, settings)
+  return run_tasks(contender, data, settings["seed"], scale.forget, scale.images.retain)
+
+
+def _run_accuracy(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
+  contender, data = _contender(scale, inputs, settings)
+  began = time.perf_counter()
+  model = wait(contender.fit(data.ids))
+  seconds = time.perf_counter() - began
+  test = measures.accuracy(contender.predict(model, data.test), data.test_labels)
+  return {"train": None, "test": test, "fit_seconds": seconds, "balance": None}
+
+
+def _contenders(scale: Scale) -> list[dict[str, Any]]:
+  """All that are timed: SISA, FixSISA and LegoNet at every segmentation."""
+  tune, found = scale.images, []
+  for s in tune.shards:
+    one = {"s": s, "segmentation": s}
+    found.append({"method": "sisa", **one})
+    found += [{"method": "fixsisa", "solver": solver, **one} for solver in SOLVERS]
+  for n in tune.adapters:
+    k = min(10, n)
+    size = {"n": n, "k": k, "segmentation": n // k}
+    found += [{"method": "lego", "solver": solver, **size} for solver in SOLVERS]
+  return found
+
+
+def _run_time(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
+  """One sample per request, the contenders in turns; the first of each compiles."""
+  tune, seed = scale.images, settings["seed"]
+  rows = _contenders(scale)
+  prepared = []
+  for row in rows:
+    contender, data = _contender(scale, inputs, {**row, "seed": seed})
+    if row["method"] == "sisa":
+      # With one slice a shard is trained from the pretrained weights: its old model is
+      # not looked at, so none needs to be trained before the clock starts.
+      model: Any = sisa.SisaState(data.ids, ((None,),) * row["s"])
+    else:
+      model = contender.fit(data.ids)
+    prepared.append((contender, model))
+    row["requests"] = []
+  gone = np.random.default_rng(seed).choice(data.ids, 1 + tune.requests, replace=False)
+  for turn, sample in enumerate(gone):
+    for row, (contender, model) in zip(rows, prepared, strict=True):
+      began = time.perf_counter()
+      wanted = np.array([sample])
+      wait(contender.forget["retrain"](model, wanted, wanted))
+      seconds = time.perf_counter() - began
+      if turn:
+        row["requests"].append(seconds)
+      else:
+        row["first_seconds"] = seconds
+  return {"rows": rows}

@@ -1,0 +1,185 @@
+"""How large a reproduction is: the paper's setting, two cores, or a minute.
+
+`paper` has the paper's data, image size and segmentations; where it gives no number
+(epochs, rates, seeds) the choice is ours. `cpu` keeps all encodings and cuts the images
+that networks are fine-tuned on. `smoke` only shows that everything runs.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from legonet_jax import errors
+from legonet_jax.baselines import RncConfig
+from legonet_jax.encoder import ImageEncoder
+
+
+class FineTune(NamedTuple):
+  """Fine-tuning of whole networks on images, for RNC and SISA.
+
+  Attributes:
+    samples: N, drawn anew for each seed; None for all.
+    test: test images, drawn alike; None for all.
+    retain: how many of D_retain its accuracy is measured on; None for all.
+    encoder: network and image size.
+    epochs, batch_size, learning_rate: of RNC and of each shard.
+    tune_epochs, tune_rate, ngrad_rate: of the two approximate ways (one epoch of
+      ascent). The rates are chosen by `experiments.reproduce.choose`.
+    shards: of SISA, each trained whole for its accuracy.
+    adapters: n of LegoNet on the same images.
+    requests: single requests that are timed for each contender.
+  """
+
+  samples: int | None
+  test: int | None
+  retain: int | None
+  encoder: ImageEncoder
+  epochs: int
+  batch_size: int
+  learning_rate: float
+  tune_epochs: int
+  tune_rate: float
+  ngrad_rate: float
+  shards: tuple[int, ...]
+  adapters: tuple[int, ...]
+  requests: int
+
+
+class Privacy(NamedTuple):
+  """How many models, samples each and targets the privacy measures have."""
+
+  models: int
+  samples: int
+  targets: int
+  adapters: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+  """One size of everything.
+
+  Attributes:
+    name: of the scale.
+    seeds: seeds of cells on encodings.
+    image_seeds: seeds of cells that fine-tune networks.
+    samples: N of the encodings; None for all.
+    evaluate: how many training encodings an accuracy is measured on; None for all.
+    grid: pairs (n, k) of Figures 3 and 4 and Table 2.
+    shards: s of FixSISA.
+    adapters: n of Table 1.
+    forget: how many samples Random100 forgets.
+    penalties: of the ridge, for the study of what n does.
+    images: fine-tuning.
+    privacy: its measures.
+  """
+
+  name: str
+  seeds: tuple[int, ...]
+  image_seeds: tuple[int, ...]
+  samples: int | None
+  evaluate: int | None
+  grid: tuple[tuple[int, int], ...]
+  shards: tuple[int, ...]
+  adapters: tuple[int, ...]
+  forget: int
+  penalties: tuple[float, ...]
+  images: FineTune
+  privacy: Privacy
+
+
+_SEGMENTATIONS = (10, 20, 50, 100)
+_GRID = (
+  *((n, k) for n in (100, 200, 500, 1000) for k in (1, 2, 5, 10)),
+  # LegoNet k = 1 at the other segmentations, and n/k = 10 (Figure 4, right).
+  *((10, 1), (20, 1), (50, 1), (20, 2), (50, 5)),
+  (1000, 20),
+)
+
+PAPER = Scale(
+  name="paper",
+  seeds=(0, 1, 2, 3, 4),
+  image_seeds=(0, 1, 2, 3, 4),
+  samples=None,
+  evaluate=None,
+  grid=_GRID,
+  shards=_SEGMENTATIONS,
+  adapters=(100, 1000),
+  forget=100,
+  penalties=(1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+  images=FineTune(
+    samples=None,
+    test=None,
+    retain=None,
+    encoder=ImageEncoder("resnet34", 224),
+    epochs=10,
+    batch_size=64,
+    learning_rate=0.01,
+    tune_epochs=1,
+    tune_rate=0.01,
+    ngrad_rate=0.001,
+    shards=_SEGMENTATIONS,
+    adapters=(100, 200, 500, 1000),
+    requests=100,
+  ),
+  privacy=Privacy(models=128, samples=10_000, targets=200, adapters=100),
+)
+
+CPU = dataclasses.replace(
+  PAPER,
+  name="cpu",
+  evaluate=10_000,
+  images=PAPER.images._replace(
+    samples=2000,
+    test=1000,
+    retain=500,
+    encoder=ImageEncoder("resnet34", 64),
+    epochs=3,
+    requests=5,
+  ),
+  privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
+)
+
+SMOKE = dataclasses.replace(
+  PAPER,
+  name="smoke",
+  seeds=(0, 1),
+  image_seeds=(0,),
+  samples=400,
+  evaluate=200,
+  grid=((10, 1), (20, 2)),
+  shards=(4,),
+  adapters=(20,),
+  forget=10,
+  penalties=(1e-2,),
+  images=FineTune(
+    samples=32,
+    test=20,
+    retain=20,
+    encoder=ImageEncoder("resnet18", 32),
+    epochs=1,
+    batch_size=16,
+    learning_rate=0.01,
+    tune_epochs=1,
+    tune_rate=0.01,
+    ngrad_rate=0.001,
+    shards=(2,),
+    adapters=(8,),
+    requests=1,
+  ),
+  privacy=Privacy(models=4, samples=100, targets=10, adapters=5),
+)
+
+SCALES = {scale.name: scale for scale in (SMOKE, CPU, PAPER)}
+
+
+def rnc_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
+  """The settings of RNC at this scale."""
+  if tune.epochs < 1:
+    raise errors.ConfigError("fine-tuning needs at least one epoch")
+  return RncConfig(
+    classes,
+    tune.encoder,
+    tune.epochs,
+    tune.batch_size,
+    tune.learning_rate,
+    seed=seed,
+  )

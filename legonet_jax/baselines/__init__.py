@@ -1,0 +1,23 @@
+"""Baselines of the paper: RNC (Re-train, Tune, NGrad), SISA, FixSISA.
+
+LegoNet with k = 1 is `LegoConfig(top_k=1)`.
+"""
+
+from legonet_jax.baselines.fixsisa import linear_learner
+from legonet_jax.baselines.images import ImageTable, load_table
+from legonet_jax.baselines.learner import Learner
+from legonet_jax.baselines.rnc import RncConfig, RncModel, rnc_learner
+from legonet_jax.baselines.sisa import SisaConfig, SisaInfo, SisaState
+
+__all__ = [
+  "ImageTable",
+  "Learner",
+  "RncConfig",
+  "RncModel",
+  "SisaConfig",
+  "SisaInfo",
+  "SisaState",
+  "linear_learner",
+  "load_table",
+  "rnc_learner",
+]

@@ -1,0 +1,49 @@
+"""FixSISA: SISA whose shards share one frozen encoder, so a sub-model is one layer.
+
+The layer of a shard is trained as an adapter of LegoNet is, with the same solver and
+the same map of encodings: a LegoNet with n = k = 1 on the samples of the shard. What
+differs between FixSISA and LegoNet is then only who trains on what, and who is asked.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax.baselines.learner import Learner
+from legonet_jax.config import LegoConfig
+from legonet_jax.ids import Ids
+from legonet_jax.prediction import Model, predict
+from legonet_jax.samples import Samples, select
+from legonet_jax.unlearning import fit
+
+_predict = jax.jit(predict, static_argnums=0)
+
+
+def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
+  """One linear layer on encodings, for `sisa`.
+
+  Args:
+    cfg: solver, feature map and number of classes; n and k are taken as 1.
+    samples: the table that ids refer to, from `make_samples` with the same settings.
+
+  Returns:
+    A learner whose inputs are encodings e [B, d]. A layer is solved from its members
+    alone, so slices change nothing but the time.
+  """
+  one = dataclasses.replace(cfg, num_adapters=1, top_k=1)
+
+  def train(model: Any, ids: Ids, stream: int, share: float) -> Model:
+    del model, stream, share
+    return fit(one, select(samples, ids))[0].model
+
+  return Learner(lambda stream: None, train, functools.partial(_apply, one))
+
+
+def _apply(
+  cfg: LegoConfig, model: Model, encodings: NDArray[Any]
+) -> NDArray[np.float32]:
+  return np.asarray(_predict(cfg, model, encodings))

@@ -1,0 +1,97 @@
+"""Batches of images for fine-tuning, in an order that only ids decide.
+
+An epoch goes through the samples in the order of hash(seed, stream, epoch, id), and
+what augmentation does to a sample follows from the same. So training is a function of
+the set of samples, not of their rows, and a sample that is left out moves no random
+number.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors
+from legonet_jax.data import Dataset
+from legonet_jax.ids import Ids, hash_ids
+
+Augment = Literal["none", "flip", "flip_shift"]
+_SHIFT = 4  # pixels of the stored image, as is usual for CIFAR
+_AUGMENT_SALT = 1 << 62
+
+
+class ImageTable(NamedTuple):
+  """Images in memory: ids [N] increasing, uint8 images [N, H, W, 3], labels [N]."""
+
+  ids: Ids
+  images: NDArray[np.uint8]
+  labels: NDArray[np.int32]
+
+
+class Batch(NamedTuple):
+  """B samples: images uint8 [B, H, W, 3], labels [B], augmentation words [B]."""
+
+  images: NDArray[np.uint8]
+  labels: NDArray[np.int32]
+  words: NDArray[np.uint32]
+
+
+def load_table(dataset: Dataset, rows: NDArray[np.integer]) -> ImageTable:
+  """The images of some rows of a dataset, read into memory."""
+  rows = np.sort(rows)
+  images = np.concatenate([dataset.read(int(r), int(r) + 1) for r in rows])
+  return ImageTable(dataset.ids[rows], images, dataset.labels[rows])
+
+
+def rows_of(table: ImageTable, ids: Ids) -> NDArray[np.intp]:
+  """Rows [m] of `ids` [m]; UnknownIdError if one is not there."""
+  rows = np.searchsorted(table.ids, ids)
+  hit = rows < len(table.ids)
+  hit[hit] = table.ids[rows[hit]] == ids[hit]
+  if not hit.all():
+    raise errors.UnknownIdError(f"no image has id {ids[~hit][0]}; check the ids")
+  return rows
+
+
+def batches(
+  table: ImageTable, ids: Ids, size: int, epochs: int, seed: int
+) -> Iterator[Batch]:
+  """All batches of all epochs, each of B = `size` samples.
+
+  The last batch of an epoch is filled up from the epoch's beginning: a batch of another
+  shape would be compiled anew, and BatchNorm's statistics of a few samples are noise.
+  """
+  for epoch in range(epochs):
+    hashed = hash_ids(seed + (epoch << 48), ids)
+    order = np.argsort(hashed)
+    words = hash_ids(seed + (epoch << 48) + _AUGMENT_SALT, ids).astype(np.uint32)
+    steps = -(-len(ids) // size)
+    picked = np.resize(order, steps * size)
+    rows = rows_of(table, ids[picked])
+    for at in range(0, len(picked), size):
+      part = slice(at, at + size)
+      batch = rows[part]
+      yield Batch(table.images[batch], table.labels[batch], words[picked[part]])
+
+
+def augment(kind: Augment, images: jax.Array, words: jax.Array) -> jax.Array:
+  """Flips and shifts images [B, H, W, 3] as the random bits of `words` [B] say."""
+  if kind == "none":
+    return images
+  flip = (words & 1).astype(bool)[:, None, None, None]
+  images = jnp.where(flip, images[:, :, ::-1], images)
+  if kind == "flip":
+    return images
+  span = 2 * _SHIFT + 1
+  edge = (_SHIFT, _SHIFT)
+  padded = jnp.pad(images, ((0, 0), edge, edge, (0, 0)))
+  down, across = (words >> 1) % span, (words >> 8) % span
+
+  def cut(image: jax.Array, i: jax.Array, j: jax.Array) -> jax.Array:
+    start = (i.astype(jnp.int32), j.astype(jnp.int32), jnp.int32(0))
+    return jax.lax.dynamic_slice(image, start, images.shape[1:])
+
+  return jax.vmap(cut)(padded, down, across)

@@ -1,0 +1,31 @@
+"""What a baseline trains: three functions, as optax does it.
+
+A learner is closed over its data, so SISA can be written once, for whole networks on
+images (`rnc`) and for linear layers on encodings (`fixsisa`). It must be a function of
+its arguments alone: the same ids give the same model, bit for bit, whatever was trained
+before. That is what makes re-training a shard the same as a refit.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from legonet_jax.ids import Ids
+
+Model = Any
+
+
+class Learner(NamedTuple):
+  """A way to train one model.
+
+  Attributes:
+    init: `init(stream)` gives the model before training; streams are independent.
+    train: `train(model, ids, stream, share)` goes on training it on the samples `ids`
+      (at least one, in any order), for `share` of the learner's own epochs.
+    predict: `predict(model, inputs)` gives class probabilities [B, C].
+  """
+
+  init: Callable[[int], Model]
+  train: Callable[[Model, Ids, int, float], Model]
+  predict: Callable[[Model, Any], NDArray[Any]]

@@ -1,0 +1,237 @@
+"""RNC, the paper's "normal" network: ResNet and a linear layer, fine-tuned end to end.
+
+    θ = argmin Σ_{D} L(W En(x; φ), y), over W and φ, from pretrained φ and W = 0
+
+and the paper's three ways to forget with it: Re-train is `train` on D_retain from the
+pretrained weights (exact); `tune` goes on training on D_retain (approximate); `ngrad`
+goes on training on D_unlearn with opposite gradients (approximate).
+"""
+
+from collections.abc import Callable, Iterable
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+import optax
+
+from legonet_jax import errors
+from legonet_jax.baselines.images import Augment, Batch, ImageTable, augment, batches
+from legonet_jax.baselines.learner import Learner
+from legonet_jax.encoder import resnet
+from legonet_jax.encoder.encode import ImageEncoder, encode_images, prepare, preprocess
+from legonet_jax.ids import Ids
+
+Schedule = Callable[[int], Any]
+
+# Images per call of the network when predicting; the last call is padded.
+_PREDICT = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class RncConfig:
+  """Settings of fine-tuning.
+
+  Attributes:
+    num_classes: C.
+    encoder: the network and the size of its images.
+    epochs: passes over the samples.
+    batch_size: samples per step.
+    learning_rate: the peak of the schedule, for SGD with momentum.
+    schedule: `cosine` decays to 0 after `warmup` of the steps; `constant` after it
+      stays.
+    warmup: the share of all steps in which the rate rises from 0.
+    head_factor: the linear layer, which starts from nothing, has this times the rate.
+    momentum: of SGD (Nesterov's).
+    weight_decay: of all weights.
+    augment: `none`, `flip`, or `flip_shift` (4 pixels of the stored image).
+    seed: of order and augmentation.
+  """
+
+  num_classes: int
+  encoder: ImageEncoder = dataclasses.field(default_factory=ImageEncoder)
+  epochs: int = 10
+  batch_size: int = 64
+  learning_rate: float = 0.01
+  schedule: Literal["cosine", "constant"] = "cosine"
+  warmup: float = 0.1
+  head_factor: float = 10.0
+  momentum: float = 0.9
+  weight_decay: float = 1e-4
+  augment: Augment = "flip_shift"
+  seed: int = 0
+
+  def __post_init__(self) -> None:
+    for name in ("epochs", "batch_size"):
+      if getattr(self, name) < 1:
+        raise errors.ConfigError(
+          f"{name} is {getattr(self, name)}; it must be at least 1"
+        )
+    if not 0 < self.learning_rate < float("inf"):
+      raise errors.ConfigError(
+        f"learning_rate is {self.learning_rate}; it must be finite and above 0"
+      )
+    for field, choices in (
+      ("augment", ("none", "flip", "flip_shift")),
+      ("schedule", ("cosine", "constant")),
+    ):
+      if getattr(self, field) not in choices:
+        raise errors.ConfigError(
+          f"{field} is {getattr(self, field)!r}; choose one of {', '.join(choices)}"
+        )
+
+
+class RncModel(NamedTuple):
+  """Params of En and the layer W [C, d]; running BatchNorm statistics."""
+
+  params: resnet.Variables
+  head: jax.Array
+  batch_stats: resnet.Variables
+
+
+def init(cfg: RncConfig, pretrained: resnet.Variables) -> RncModel:
+  """The pretrained network with a layer of zeros."""
+  dim = resnet.build_resnet(cfg.encoder.name).dim
+  head = jnp.zeros((cfg.num_classes, dim))
+  return RncModel(pretrained["params"], head, pretrained["batch_stats"])
+
+
+def train(
+  cfg: RncConfig,
+  model: RncModel,
+  table: ImageTable,
+  ids: Ids,
+  stream: int = 0,
+  sign: float = 1.0,
+) -> RncModel:
+  """Goes on training `model` on the samples `ids` of `table`.
+
+  Args:
+    cfg: the settings.
+    model: where to start.
+    table: the images.
+    ids: [m], at least one; their order does not matter.
+    stream: sub-models of one seed see their samples in orders of their own.
+    sign: -1 for ascent.
+  """
+  ids = np.sort(ids)
+  # A small shard has small batches; powers of two, because each size is compiled.
+  size = min(cfg.batch_size, max(8, 1 << (len(ids) - 1).bit_length()))
+  total = cfg.epochs * -(-len(ids) // size)
+  data = batches(table, ids, size, cfg.epochs, cfg.seed + (stream << 32))
+  return _loop(cfg, model, data, schedule(cfg, total), sign)
+
+
+def tune(cfg: RncConfig, model: RncModel, table: ImageTable, retain: Ids) -> RncModel:
+  """Tune: fine-tunes the trained model further on D_retain. Approximate."""
+  return train(cfg, model, table, retain, stream=1)
+
+
+def ngrad(cfg: RncConfig, model: RncModel, table: ImageTable, gone: Ids) -> RncModel:
+  """NGrad: trains further on D_unlearn with opposite gradients. Approximate."""
+  return train(cfg, model, table, gone, stream=2, sign=-1.0)
+
+
+def predict(
+  cfg: RncConfig, model: RncModel, images: NDArray[np.uint8]
+) -> NDArray[np.float32]:
+  """Class probabilities [B, C] of images uint8 [B, H, W, 3]."""
+  folded = prepare(
+    cfg.encoder, {"params": model.params, "batch_stats": model.batch_stats}
+  )
+  out = []
+  for at in range(0, len(images), _PREDICT):
+    part = images[at : at + _PREDICT]
+    padded = np.zeros((_PREDICT, *images.shape[1:]), np.uint8)
+    padded[: len(part)] = part
+    out.append(np.asarray(_probs(cfg, folded, model.head, padded))[: len(part)])
+  return np.concatenate(out)
+
+
+def rnc_learner(
+  cfg: RncConfig, pretrained: resnet.Variables, table: ImageTable
+) -> Learner:
+  """The whole network as a sub-model of `sisa`; inputs are images uint8."""
+
+  def part(model: RncModel, ids: Ids, stream: int, share: float) -> RncModel:
+    epochs = max(1, round(cfg.epochs * share))
+    return train(dataclasses.replace(cfg, epochs=epochs), model, table, ids, stream)
+
+  return Learner(
+    lambda stream: init(cfg, pretrained), part, functools.partial(predict, cfg)
+  )
+
+
+def schedule(cfg: RncConfig, total: int) -> Schedule:
+  """The learning rate at each of `total` steps."""
+  rise = int(cfg.warmup * total)
+  if cfg.schedule == "constant":
+    made: Schedule = optax.warmup_constant_schedule(0.0, cfg.learning_rate, rise)
+  else:
+    made = optax.warmup_cosine_decay_schedule(
+      0.0, cfg.learning_rate, rise, max(total, rise + 1)
+    )
+  return made
+
+
+def _loop(
+  cfg: RncConfig,
+  model: RncModel,
+  data: Iterable[Batch],
+  rate: Schedule,
+  sign: float,
+) -> RncModel:
+  # Steps must not depend on what varies between requests: one executable serves all.
+  fixed = dataclasses.replace(cfg, epochs=1, learning_rate=1.0, seed=0)
+  opt_state = _momentum(fixed).init((model.params, model.head))
+  for step, batch in enumerate(data):
+    lr = np.float32(rate(step + 1))
+    model, opt_state = _step(fixed, model, opt_state, batch, lr, np.float32(sign))
+  return model
+
+
+def _momentum(cfg: RncConfig) -> optax.GradientTransformation:
+  return optax.chain(
+    optax.add_decayed_weights(cfg.weight_decay),
+    optax.trace(cfg.momentum, nesterov=True),
+  )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step(
+  cfg: RncConfig,
+  model: RncModel,
+  opt_state: optax.OptState,
+  batch: Batch,
+  lr: jax.Array,
+  sign: jax.Array,
+) -> tuple[RncModel, optax.OptState]:
+  images = augment(cfg.augment, jnp.asarray(batch.images), jnp.asarray(batch.words))
+  x = preprocess(images, cfg.encoder.size)
+  net = resnet.build_resnet(cfg.encoder.name)
+
+  def loss(
+    weights: tuple[resnet.Variables, jax.Array],
+  ) -> tuple[jax.Array, resnet.Variables]:
+    variables = {"params": weights[0], "batch_stats": model.batch_stats}
+    e, stats = resnet.apply_train(net, variables, x)
+    z = e @ weights[1].T
+    ce = optax.softmax_cross_entropy_with_integer_labels(z, jnp.asarray(batch.labels))
+    return sign * jnp.mean(ce), stats
+
+  weights = (model.params, model.head)
+  grads, stats = jax.grad(loss, has_aux=True)(weights)
+  moves, opt_state = _momentum(cfg).update(grads, opt_state, weights)
+  params = jax.tree.map(lambda w, m: w - lr * m, weights[0], moves[0])
+  head = weights[1] - lr * cfg.head_factor * moves[1]
+  return RncModel(params, head, stats), opt_state
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _probs(
+  cfg: RncConfig, folded: resnet.Variables, head: jax.Array, images: jax.Array
+) -> jax.Array:
+  return jax.nn.softmax(encode_images(cfg.encoder, folded, images) @ head.T)
