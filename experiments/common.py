@@ -1,6 +1,7 @@
 """What the experiments share: real encodings, accuracy, result files."""
 
 import argparse
+import dataclasses
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -49,8 +50,17 @@ def load(folder: pathlib.Path, split: str) -> Split:
 
 def accuracy(cfg: lego.LegoConfig, state: lego.LegoState, split: Split) -> float:
   """Share of right predictions, in percent."""
-  p = np.asarray(_predict(cfg, state.model, np.asarray(split.encodings)))
+  p = probabilities(cfg, state, split.encodings)
   return 100 * float((p.argmax(axis=1) == split.labels).mean())
+
+
+def probabilities(
+  cfg: lego.LegoConfig, state: lego.LegoState, encodings: NDArray[np.floating]
+) -> NDArray[np.float32]:
+  """p [B, C] of encodings [B, d]."""
+  # The seed has no part in a prediction; with it, every seed would be compiled anew.
+  same = dataclasses.replace(cfg, seed=0)
+  return np.asarray(_predict(same, state.model, np.asarray(encodings)))
 
 
 def save(folder: pathlib.Path, name: str, result: dict[str, Any]) -> pathlib.Path:

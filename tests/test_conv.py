@@ -104,3 +104,82 @@ def test_gradients_are_those_of_the_oracle():
   up = (_oracle(x, kernel + step * direction, 1, 1) ** 2).sum()
   down = (_oracle(x, kernel - step * direction, 1, 1) ** 2).sum()
   assert slope == pytest.approx((up - down) / (2 * step), rel=1e-4)
+
+
+def _pull(f, x, kernel, delta):
+  """f(x, kernel), and both gradients of Σ delta · f."""
+
+  def run(x, kernel, delta):
+    y, back = jax.vjp(f, x, kernel)
+    return y, *back(delta)
+
+  return jax.jit(run)(x, kernel, delta)
+
+
+def _compare(f, height, width, size, stride, dtype, channels=3):
+  """The largest relative errors of f and its gradients against XLA's in float64."""
+  padding = size // 2
+  x, kernel = _inputs(3, height, width, channels, size)
+  shape = (3, (height - 1) // stride + 1, (width - 1) // stride + 1, 5)
+  delta = np.random.default_rng(9).standard_normal(shape)
+  with jax.enable_x64(True):
+    wide = [np.asarray(a, np.float64) for a in (x, kernel, delta)]
+    truth = _pull(lambda x, k: conv.lax_conv(x, k, stride, padding), *wide)
+    found = _pull(f, *(np.asarray(a, dtype) for a in (x, kernel, delta)))
+  assert {a.dtype.name for a in found} == {dtype}
+  assert [a.shape for a in found] == [a.shape for a in truth]
+  return [_error(a, np.asarray(b)) for a, b in zip(found, truth, strict=True)]
+
+
+MAPS = [
+  (2, 2), (3, 3), (4, 4), (5, 5), (7, 7), (8, 8), (16, 16), (5, 9), (8, 3), (1, 6),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("height", "width"), MAPS)
+def test_tuned_winograd_and_both_gradients_are_exact_in_float64(height, width):
+  found = _compare(winograd.tuned_conv3x3, height, width, 3, 1, "float64")
+  assert max(found) < 1e-13
+
+
+@pytest.mark.parametrize(("height", "width"), [(4, 4), (7, 9)])
+def test_tuned_winograd_in_float32_loses_no_more_than_a_few_roundings(height, width):
+  found = _compare(winograd.tuned_conv3x3, height, width, 3, 1, "float32", channels=64)
+  assert max(found) < 1e-5
+
+
+@pytest.mark.parametrize(("height", "width"), [(29, 29), (32, 30)])
+def test_tuned_strided_convolution_has_the_gradients_of_xla(height, width):
+  def tuned(x, kernel):
+    return conv._tuned_conv(x, kernel, 2, 3)
+
+  assert max(_compare(tuned, height, width, 7, 2, "float64")) < 1e-13
+
+
+def test_training_uses_the_tuned_forms_on_a_cpu(monkeypatch):
+  used = []
+  monkeypatch.setattr(
+    winograd, "tuned_conv3x3", lambda x, kernel: used.append("winograd")
+  )
+  monkeypatch.setattr(conv, "_tuned_conv", lambda *args: used.append("strided"))
+  conv.cpu_conv(*_inputs(1, 6, 6, 3, 3), 1, 1, train=True)
+  conv.cpu_conv(*_inputs(1, 32, 32, 3, 7), 2, 3, train=True)
+  assert used == ["winograd", "strided"]
+
+
+@pytest.mark.parametrize("images", [1, 2, 6])
+def test_gradients_of_a_batch_in_pieces_equal_those_at_once(monkeypatch, images):
+  x, kernel = (a.astype(np.float64) for a in _inputs(6, 8, 7, 4, 3))
+  delta = np.random.default_rng(9).standard_normal((6, 8, 7, 5))
+  scans = []
+  scan = jax.lax.scan
+  with jax.enable_x64(True):
+    whole = _pull(lambda *a: winograd.tuned_conv3x3(*a), x, kernel, delta)
+    monkeypatch.setattr(winograd, "_PIECE_BYTES", images * 36 * 4 * 5 * 8)
+    monkeypatch.setattr(
+      jax.lax, "scan", lambda f, init, xs: scans.append(len(xs[0])) or scan(f, init, xs)
+    )
+    pieces = _pull(lambda *a: winograd.tuned_conv3x3(*a), x, kernel, delta)
+  assert scans == [6 // images]
+  for a, b in zip(pieces, whole, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

@@ -13,12 +13,13 @@ import sys
 
 from experiments import common
 from experiments.reproduce.cells import is_done, run_cells
-from experiments.reproduce.inputs import CLASSES, make_inputs
+from experiments.reproduce.inputs import CLASSES
+from experiments.reproduce.jobs import run_jobs
 from experiments.reproduce.scales import SCALES
 from experiments.reproduce.show import show
-from experiments.reproduce.suites import ABOUT, make_cells
+from experiments.reproduce.suites import ABOUT, build
 from legonet_jax import errors
-from legonet_jax.cli import compiled, console
+from legonet_jax.cli import console
 
 LEFT = 3  # exit code: the time was up before the cells were
 
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
   )
   add("--only", metavar="REGEX", help="only cells whose name this matches")
   add("--minutes", type=float, metavar="M", help="begin no cell after this time")
+  add(
+    "--jobs", type=int, default=1, metavar="J", help="processes, on cores of their own"
+  )
   add("--list", action="store_true", help="name the cells and whether they are done")
   return parser
 
@@ -81,11 +85,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, argv: list[str]) -> int:
-  compiled.use_cache()
-  scale = SCALES[args.scale]
-  folder = args.out / f"{args.dataset}_{scale.name}"
-  inputs = make_inputs(scale, args.dataset, args.encodings, args.images, args.weights)
-  cells = make_cells(args.suite, scale, inputs)
+  folder = args.out / f"{args.dataset}_{args.scale}"
+  if args.jobs < 1:
+    raise errors.ConfigError(f"--jobs is {args.jobs}; it must be at least 1")
+  cells = build(args)
   if args.only is not None:
     try:
       wanted = re.compile(args.only)
@@ -99,7 +102,11 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
       print("done" if is_done(folder, cell) else "    ", cell.name)
     return 0
   command = " ".join(["python -m experiments.reproduce", *argv])
-  done = run_cells(folder, cells, command, console.sayer(False), args.minutes)
+  say = console.sayer(False)
+  if args.jobs == 1:
+    done = run_cells(folder, cells, command, say, args.minutes)
+  else:
+    done = run_jobs(build, args, folder, cells, command, say, args.minutes, args.jobs)
   print(f"{done.found} cells found, {done.ran} run, {done.left} left")
   if (folder / "cells").is_dir():
     show(folder, folder)

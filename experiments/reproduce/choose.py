@@ -21,9 +21,9 @@ from legonet_jax.baselines import ImageTable, RncConfig, load_table, rnc
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids, hash_order
 
-RATES = (0.003, 0.01, 0.03)
-TUNE = (0.003, 0.01, 0.03)
-NGRAD = (0.0003, 0.001, 0.003, 0.01)
+RATES = (0.002, 0.005, 0.01)
+TUNE = (0.001, 0.003)
+NGRAD = (0.0001, 0.0003, 0.001)
 _SEED = 1000  # the seeds of the tables begin at 0
 
 

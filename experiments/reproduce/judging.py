@@ -29,7 +29,9 @@ CONFIRMED, REFUTED = "confirmed", "refuted"
 NOT_CLEAR, NO_DATA = "not clear", "no data"
 RULE = (
   "Confirmed or refuted: the whole 95 % interval is on one side; not clear: it covers "
-  "the margin, or there is one seed only. Seeds are paired where they match."
+  "the margin, or there is one seed only. Seeds are paired where they match. Margins "
+  "in brackets are our choice. Parts that were not measured do not count, and "
+  "intervals are not corrected for the number of statements."
 )
 
 

@@ -25,7 +25,6 @@ from legonet_jax.ids import Ids
 from legonet_jax.prediction import adapter_logits
 
 SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
-_predict = jax.jit(lego.predict, static_argnums=0)
 _logits = jax.jit(adapter_logits, static_argnums=0)
 _BLOCK = 1000
 
@@ -46,9 +45,7 @@ def lego_contender(cfg: lego.LegoConfig, samples: lego.Samples) -> Contender:
   def forget(state: lego.LegoState, gone: Ids, retain: Ids) -> lego.LegoState:
     return lego.unlearn(cfg, state, samples, gone)[0]
 
-  def predict(state: lego.LegoState, encodings: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(_predict(cfg, state.model, np.asarray(encodings)))
-
+  predict = functools.partial(common.probabilities, cfg)
   return Contender(fit, {"retrain": forget}, predict, lego.digest)
 
 
@@ -83,7 +80,7 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
       ]
       cells += [
         make("lego", {"n": n, "k": k}, f"lego-{solver}-n{n}-k{k}", _run_lego)
-        for n, k in scale.grid
+        for n, k in (scale.grid if solver == "ridge" else scale.sgd_grid)
       ]
   return cells
 

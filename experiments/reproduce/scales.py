@@ -63,7 +63,8 @@ class Scale:
     image_seeds: seeds of cells that fine-tune networks.
     samples: N of the encodings; None for all.
     evaluate: how many training encodings an accuracy is measured on; None for all.
-    grid: pairs (n, k) of Figures 3 and 4 and Table 2.
+    grid: pairs (n, k) of Figures 3 and 4 and Table 2, and all between them.
+    sgd_grid: those pairs alone that the paper shows, for the slower solver.
     shards: s of FixSISA.
     adapters: n of Table 1.
     forget: how many samples Random100 forgets.
@@ -78,6 +79,7 @@ class Scale:
   samples: int | None
   evaluate: int | None
   grid: tuple[tuple[int, int], ...]
+  sgd_grid: tuple[tuple[int, int], ...]
   shards: tuple[int, ...]
   adapters: tuple[int, ...]
   forget: int
@@ -87,12 +89,13 @@ class Scale:
 
 
 _SEGMENTATIONS = (10, 20, 50, 100)
-_GRID = (
-  *((n, k) for n in (100, 200, 500, 1000) for k in (1, 2, 5, 10)),
-  # LegoNet k = 1 at the other segmentations, and n/k = 10 (Figure 4, right).
-  *((10, 1), (20, 1), (50, 1), (20, 2), (50, 5)),
-  (1000, 20),
+_SHOWN = (
+  *((n, 10) for n in (100, 200, 500, 1000)),  # Figure 4, left; Table 2, k = 10
+  *((100, k) for k in (1, 2, 5)),  # Figure 4, middle
+  *((20, 2), (50, 5)),  # Figure 4, right
+  *((10, 1), (20, 1), (50, 1)),  # Table 2, k = 1
 )
+_BETWEEN = (*((n, k) for n in (200, 500, 1000) for k in (1, 2, 5)), (1000, 20))
 
 PAPER = Scale(
   name="paper",
@@ -100,7 +103,8 @@ PAPER = Scale(
   image_seeds=(0, 1, 2, 3, 4),
   samples=None,
   evaluate=None,
-  grid=_GRID,
+  grid=(*_SHOWN, *_BETWEEN),
+  sgd_grid=_SHOWN,
   shards=_SEGMENTATIONS,
   adapters=(100, 1000),
   forget=100,
@@ -126,11 +130,12 @@ PAPER = Scale(
 CPU = dataclasses.replace(
   PAPER,
   name="cpu",
+  image_seeds=(0, 1, 2),
   evaluate=10_000,
   images=PAPER.images._replace(
     samples=2000,
-    test=1000,
-    retain=500,
+    test=500,
+    retain=300,
     encoder=ImageEncoder("resnet34", 64),
     epochs=3,
     requests=5,
@@ -146,6 +151,7 @@ SMOKE = dataclasses.replace(
   samples=400,
   evaluate=200,
   grid=((10, 1), (20, 2)),
+  sgd_grid=((10, 1),),
   shards=(4,),
   adapters=(20,),
   forget=10,

@@ -1,11 +1,13 @@
 """Which cells make which table or figure."""
 
+import argparse
 from collections.abc import Callable
 
 from experiments.reproduce import end_to_end, on_encodings, privacy
 from experiments.reproduce.cells import Cell
-from experiments.reproduce.inputs import Inputs
-from experiments.reproduce.scales import Scale
+from experiments.reproduce.inputs import Inputs, make_inputs
+from experiments.reproduce.scales import SCALES, Scale
+from legonet_jax.cli import compiled
 
 Suite = Callable[[Scale, Inputs], list[Cell]]
 
@@ -37,6 +39,14 @@ ABOUT = {
   "privacy": "U-LiRA and KLoM with its null",
   "all": "everything",
 }
+
+
+def build(args: argparse.Namespace) -> list[Cell]:
+  """The cells that a command line asks for; also where a worker process begins."""
+  compiled.use_cache()
+  scale = SCALES[args.scale]
+  inputs = make_inputs(scale, args.dataset, args.encodings, args.images, args.weights)
+  return make_cells(args.suite, scale, inputs)
 
 
 def make_cells(suite: str, scale: Scale, inputs: Inputs) -> list[Cell]:

@@ -107,7 +107,7 @@ def _table(results: Results, source: str, task: str) -> Table:
     ]
   what = {"encodings": "encodings", "images": "subset of images"}
   sizes = sorted({cell.result.get(task, {}).get("forgotten", 0) for cell in used})
-  forgotten = f"{sizes[0]:,}" if sizes else "–"
+  forgotten = f"{sizes[0]:,}" if sizes else "some"
   if sizes and sizes[0] != sizes[-1]:
     forgotten += f" to {sizes[-1]:,}"
   what_for = {"random100": "drawn at random", "unclass": "of one class, drawn by seed"}

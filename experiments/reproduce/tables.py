@@ -153,13 +153,11 @@ def provenance(results: Results, cells: Iterable[Cell]) -> str:
     return f"{start}; no cell measured yet."
   cells = [cell for cell in results.cells if cell.name in used]
   kinds = listed({data(cell.settings) for cell in cells}, "; ")
+  count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
   seeds = ", ".join(map(str, sorted({cell.seed for cell in cells})))
   machines = listed({hardware(cell.environment) for cell in cells}, "; ")
   commands = listed({f"`{cell.command}`" for cell in cells}, ", ")
-  return (
-    f"{start}; {kinds}; seeds {seeds}; {len(cells)} cells; on {machines}; "
-    f"by {commands}."
-  )
+  return f"{start}; {kinds}; seeds {seeds}; {count}; on {machines}; by {commands}."
 
 
 def listed(words: Iterable[str], joint: str, most: int = 4) -> str:

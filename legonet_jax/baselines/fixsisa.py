@@ -40,7 +40,9 @@ def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
     del model, stream, share
     return fit(one, select(samples, ids))[0].model
 
-  return Learner(lambda stream: None, train, functools.partial(_apply, one))
+  # The seed has no part in a prediction; with it, every seed would be compiled anew.
+  same = dataclasses.replace(one, seed=0)
+  return Learner(lambda stream: None, train, functools.partial(_apply, same))
 
 
 def _apply(

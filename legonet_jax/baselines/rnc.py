@@ -44,7 +44,7 @@ class RncConfig:
     schedule: `cosine` decays to 0 after `warmup` of the steps; `constant` after it
       stays.
     warmup: the share of all steps in which the rate rises from 0.
-    head_factor: the linear layer, which starts from nothing, has this times the rate.
+    head_factor: the linear layer, which starts from 0, has this times the rate.
     momentum: of SGD (Nesterov's).
     weight_decay: of all weights.
     augment: `none`, `flip`, or `flip_shift` (4 pixels of the stored image).
@@ -58,7 +58,7 @@ class RncConfig:
   learning_rate: float = 0.01
   schedule: Literal["cosine", "constant"] = "cosine"
   warmup: float = 0.1
-  head_factor: float = 10.0
+  head_factor: float = 1.0
   momentum: float = 0.9
   weight_decay: float = 1e-4
   augment: Augment = "flip_shift"
@@ -187,6 +187,7 @@ def _loop(
   # Steps must not depend on what varies between requests: one executable serves all.
   fixed = dataclasses.replace(cfg, epochs=1, learning_rate=1.0, seed=0)
   opt_state = _momentum(fixed).init((model.params, model.head))
+  model = jax.tree.map(jnp.copy, model)  # steps overwrite what they are given
   for step, batch in enumerate(data):
     lr = np.float32(rate(step + 1))
     model, opt_state = _step(fixed, model, opt_state, batch, lr, np.float32(sign))
@@ -200,7 +201,7 @@ def _momentum(cfg: RncConfig) -> optax.GradientTransformation:
   )
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
 def _step(
   cfg: RncConfig,
   model: RncModel,

@@ -50,7 +50,7 @@ def ulira(
   any M. σ² is at least 1/100 of its mean over examples, and at least 1e-12.
 
   The interval is a percentile bootstrap over examples and models, averaged over the
-  halves. Examples alone would make it too narrow: one model errs on many examples alike.
+  halves. Examples alone would make it too narrow: a model errs on many of them alike.
 
   Args:
     unlearned: one number x [M, S], such as the margin, of S examples under M models
@@ -82,8 +82,8 @@ def ulira(
     column = _draw(rng, examples)
     counts = [np.outer(_draw(rng, len(f.positive)), column) for f in folds]
     drawn.append([roc.measure(f, c, fpr) for f, c in zip(folds, counts, strict=True)])
-  # Averaged ends, not ends of the average: each half fits what scores the other, so both
-  # err together, and drawing them apart would hide it.
+  # Averaged ends, not ends of the average: each half fits what scores the other, so
+  # both err together, and drawing them apart would hide it.
   low, high = np.percentile(drawn, [2.5, 97.5], axis=0).mean(axis=1)
   # Equal models give intervals of one point; its last bits must not exclude chance.
   both = np.stack([point, low, high], axis=1).round(12)
