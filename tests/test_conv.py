@@ -108,12 +108,14 @@ def test_gradients_are_those_of_the_oracle():
 
 def _pull(f, x, kernel, delta):
   """f(x, kernel), and both gradients of Σ delta · f."""
+  # In float64 all tolerances are wide, so the quickest way to compile will do.
+  quick = {"xla_backend_optimization_level": 0} if x.dtype == np.float64 else None
 
   def run(x, kernel, delta):
     y, back = jax.vjp(f, x, kernel)
     return y, *back(delta)
 
-  return jax.jit(run)(x, kernel, delta)
+  return jax.jit(run, compiler_options=quick)(x, kernel, delta)
 
 
 def _compare(f, height, width, size, stride, dtype, channels=3):
@@ -132,7 +134,7 @@ def _compare(f, height, width, size, stride, dtype, channels=3):
 
 
 MAPS = [
-  (2, 2), (3, 3), (4, 4), (5, 5), (7, 7), (8, 8), (16, 16), (5, 9), (8, 3), (1, 6),
+  (2, 2), (3, 3), (4, 4), (5, 5), (7, 7), (8, 8), (16, 16), (5, 9), (1, 6),
 ]  # fmt: skip
 
 
@@ -167,19 +169,20 @@ def test_training_uses_the_tuned_forms_on_a_cpu(monkeypatch):
   assert used == ["winograd", "strided"]
 
 
-@pytest.mark.parametrize("images", [1, 2, 6])
-def test_gradients_of_a_batch_in_pieces_equal_those_at_once(monkeypatch, images):
+def test_gradients_of_a_batch_in_pieces_equal_those_at_once(monkeypatch):
   x, kernel = (a.astype(np.float64) for a in _inputs(6, 8, 7, 4, 3))
   delta = np.random.default_rng(9).standard_normal((6, 8, 7, 5))
-  scans = []
-  scan = jax.lax.scan
+  pieces, scan = [], jax.lax.scan
+
+  def watched(f, init, xs):
+    pieces.append(xs[0].shape[:2])
+    return scan(f, init, xs)
+
+  monkeypatch.setattr(jax.lax, "scan", watched)
   with jax.enable_x64(True):
     whole = _pull(lambda *a: winograd.tuned_conv3x3(*a), x, kernel, delta)
-    monkeypatch.setattr(winograd, "_PIECE_BYTES", images * 36 * 4 * 5 * 8)
-    monkeypatch.setattr(
-      jax.lax, "scan", lambda f, init, xs: scans.append(len(xs[0])) or scan(f, init, xs)
-    )
-    pieces = _pull(lambda *a: winograd.tuned_conv3x3(*a), x, kernel, delta)
-  assert scans == [6 // images]
-  for a, b in zip(pieces, whole, strict=True):
+    monkeypatch.setattr(winograd, "_PIECE_BYTES", 2 * 36 * 4 * 5 * 8)  # two images
+    parts = _pull(lambda *a: winograd.tuned_conv3x3(*a), x, kernel, delta)
+  assert pieces == [(1, 6), (3, 2)]
+  for a, b in zip(parts, whole, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

@@ -16,14 +16,24 @@ from typing import Any
 import numpy as np
 
 from experiments import common
+from experiments.reproduce.scales import CPU, again, ascent, shard_config
 from legonet_jax import data, encoder, measures
-from legonet_jax.baselines import ImageTable, RncConfig, load_table, rnc
+from legonet_jax.baselines import (
+  ImageTable,
+  RncConfig,
+  SisaConfig,
+  load_table,
+  rnc,
+  sisa,
+)
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids, hash_order
 
-RATES = (0.002, 0.005, 0.01)
-TUNE = (0.001, 0.003)
-NGRAD = (0.0001, 0.0003, 0.001)
+RATES = (0.005, 0.01, 0.02)
+SHARD = (0.01, 0.02, 0.04)
+TUNE = (0.003, 0.01)
+NGRAD = (0.0003, 0.001, 0.003, 0.01)
+NGRAD_EPOCHS = CPU.images.ngrad_epochs
 _SEED = 1000  # the seeds of the tables begin at 0
 
 
@@ -40,7 +50,7 @@ def main() -> None:
   parser.add_argument("--weights", type=pathlib.Path, required=True, metavar="FILE")
   parser.add_argument("--samples", type=int, default=2000)
   parser.add_argument("--size", type=int, default=64)
-  parser.add_argument("--epochs", type=int, default=3)
+  parser.add_argument("--epochs", type=int, default=2)
   parser.add_argument("--batch", type=int, default=64)
   parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS / "reproduce")
   args = parser.parse_args()
@@ -60,6 +70,15 @@ def main() -> None:
     models[rate] = model
     fits.append({"learning_rate": rate, "held_out": _accuracy(cfg, model, table, held)})
     print(fits[-1], flush=True)
+  report["shard"] = shards = []
+  part = train[sisa.shard_of(SisaConfig(10, seed=_SEED), train) == 0]
+  for rate in SHARD:
+    tune = CPU.images._replace(encoder=spec, shard_rate=rate)
+    cfg = shard_config(tune, 10, _SEED)
+    model = rnc.train(cfg, rnc.init(cfg, weights), table, part)
+    held_out = _accuracy(cfg, model, table, held)
+    shards.append({"learning_rate": rate, "samples": len(part), "held_out": held_out})
+    print(shards[-1], flush=True)
   best = max(fits, key=lambda row: row["held_out"])["learning_rate"]
   chosen = dataclasses.replace(base, learning_rate=best)
   report["forget"] = rows = []
@@ -95,11 +114,10 @@ def _forget(
   wanted, rows = accuracies(refit), []
   ways = [("tune", rate) for rate in TUNE] + [("ngrad", rate) for rate in NGRAD]
   for way, rate in ways:
-    once = dataclasses.replace(cfg, epochs=1, learning_rate=rate)
     if way == "tune":
-      after = rnc.tune(once, model, table, retain)
+      after = rnc.tune(again(cfg, 1, rate), model, table, retain)
     else:
-      after = rnc.ngrad(once, model, table, gone)
+      after = rnc.ngrad(ascent(cfg, NGRAD_EPOCHS, rate), model, table, gone)
     found = accuracies(after)
     row = {"task": task, "way": way, "learning_rate": rate, **found._asdict()}
     rows.append({**row, "tow": measures.tow(found, wanted), "refit": wanted._asdict()})

@@ -4,7 +4,6 @@ For each seed all methods have the same training and test images; LegoNet and Fi
 see them through the frozen, pretrained encoder at the same image size.
 """
 
-import dataclasses
 import functools
 import time
 from typing import Any
@@ -21,7 +20,7 @@ from experiments.reproduce.on_encodings import (
   lego_config,
   lego_contender,
 )
-from experiments.reproduce.scales import Scale, rnc_config
+from experiments.reproduce.scales import Scale, again, ascent, rnc_config, shard_config
 from experiments.reproduce.tasks import Contender, Data, run_tasks, wait
 import legonet_jax as lego
 from legonet_jax import encoder, measures
@@ -44,8 +43,8 @@ def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
         cells.append(make("lego", size, f"lego-{solver}-n{n}", _run_tasks))
       size = {"solver": solver, "s": shards}
       cells.append(make("fixsisa", size, f"fixsisa-{solver}-s{shards}", _run_tasks))
-    cells.append(make("rnc", {"epochs": tune.epochs}, "rnc", _run_tasks))
-    size = {"s": shards, "slices": 1, "epochs": tune.epochs}
+    cells.append(make("rnc", {}, "rnc", _run_tasks))
+    size = {"s": shards, "slices": 1}
     cells.append(make("sisa", size, f"sisa-s{shards}", _run_tasks))
   return cells
 
@@ -62,15 +61,15 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
       for n in tune.adapters:
         size = {"solver": solver, "n": n, "k": min(10, n)}
         cells.append(make("lego", size, f"acc-lego-{solver}-n{n}", _run_accuracy))
-    for s in tune.shards:
-      size = {"s": s, "slices": 1, "epochs": tune.epochs}
+    for s in tune.shards[1:]:  # the first is trained by `task_cells`
+      size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
   return cells
 
 
 def time_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """Figure 3's seconds per request, all contenders in turns in one process."""
-  settings = {"epochs": scale.images.epochs, "requests": scale.images.requests}
+  settings = {"requests": scale.images.requests}
   return [_cell(scale, inputs, "time", 0, "all", settings, "time", _run_time)]
 
 
@@ -98,11 +97,20 @@ def _cell(
     "test": tune.test or 10_000,
   }
   if method in ("rnc", "sisa", "all"):
-    settings |= {"batch_size": tune.batch_size, "learning_rate": tune.learning_rate}
+    settings |= {"batch_size": tune.batch_size}
+  if method in ("sisa", "all"):
+    settings |= {
+      "epochs": tune.shard_epochs,
+      "learning_rate": tune.shard_rate,
+      "min_steps": tune.shard_steps,
+    }
   if method == "rnc":
     settings |= {
+      "epochs": tune.epochs,
+      "learning_rate": tune.learning_rate,
       "tune_epochs": tune.tune_epochs,
       "tune_rate": tune.tune_rate,
+      "ngrad_epochs": tune.ngrad_epochs,
       "ngrad_rate": tune.ngrad_rate,
     }
   call = functools.partial(run, scale, inputs, settings)
@@ -131,18 +139,16 @@ def rnc_contender(
   """RNC with its three strategies."""
   tune = scale.images
   cfg = rnc_config(tune, classes, seed)
-  again = dataclasses.replace(
-    cfg, epochs=tune.tune_epochs, learning_rate=tune.tune_rate
-  )
-  ascent = dataclasses.replace(cfg, epochs=1, learning_rate=tune.ngrad_rate)
+  further = again(cfg, tune.tune_epochs, tune.tune_rate)
+  opposite = ascent(cfg, tune.ngrad_epochs, tune.ngrad_rate)
 
   def fit(ids: Ids) -> rnc.RncModel:
     return rnc.train(cfg, rnc.init(cfg, variables), table, ids)
 
   ways = {
     "retrain": lambda model, gone, retain: fit(retain),
-    "tune": lambda model, gone, retain: rnc.tune(again, model, table, retain),
-    "ngrad": lambda model, gone, retain: rnc.ngrad(ascent, model, table, gone),
+    "tune": lambda model, gone, retain: rnc.tune(further, model, table, retain),
+    "ngrad": lambda model, gone, retain: rnc.ngrad(opposite, model, table, gone),
   }
   return Contender(fit, ways, functools.partial(rnc.predict, cfg), None)
 
@@ -156,7 +162,7 @@ def sisa_contender(
   shards: int,
 ) -> Contender:
   """SISA whose sub-models are RNCs."""
-  learner = rnc_learner(rnc_config(scale.images, classes, seed), variables, table)
+  learner = rnc_learner(shard_config(scale.images, classes, seed), variables, table)
   split = SisaConfig(shards, seed=seed)
 
   def forget(state: sisa.SisaState, gone: Ids, retain: Ids) -> sisa.SisaState:

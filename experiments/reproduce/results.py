@@ -78,7 +78,21 @@ def load(folder: pathlib.Path) -> Results:
         f"folder for each"
       )
   first = cells[0].settings
-  return Results(first["dataset"], first["scale"], cells)
+  return Results(first["dataset"], first["scale"], (*cells, *_originals(cells)))
+
+
+def _originals(cells: tuple[Cell, ...]) -> list[Cell]:
+  """Accuracy of whole networks before they forgot: tasks cells have trained them."""
+  return [
+    cell._replace(
+      name=f"{cell.name} (original)",
+      kind="accuracy",
+      result={"test": cell.result["random100"]["before"]["test"]},
+      seconds=0.0,
+    )
+    for cell in cells
+    if cell.kind == "tasks" and cell.settings["method"] in ("rnc", "sisa")
+  ]
 
 
 def _read(path: pathlib.Path) -> Cell:

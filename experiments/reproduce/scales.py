@@ -8,7 +8,6 @@ that networks are fine-tuned on. `smoke` only shows that everything runs.
 import dataclasses
 from typing import NamedTuple
 
-from legonet_jax import errors
 from legonet_jax.baselines import RncConfig
 from legonet_jax.encoder import ImageEncoder
 
@@ -21,9 +20,11 @@ class FineTune(NamedTuple):
     test: test images, drawn alike; None for all.
     retain: how many of D_retain its accuracy is measured on; None for all.
     encoder: network and image size.
-    epochs, batch_size, learning_rate: of RNC and of each shard.
-    tune_epochs, tune_rate, ngrad_rate: of the two approximate ways (one epoch of
-      ascent). The rates are chosen by `experiments.reproduce.choose`.
+    epochs, batch_size, learning_rate: of RNC.
+    shard_epochs, shard_rate, shard_steps: of SISA's sub-models, which have fewer
+      samples: epochs, rate, and the least number of steps.
+    tune_epochs, tune_rate, ngrad_epochs, ngrad_rate: of the two approximate ways. All
+      rates are chosen by `experiments.reproduce.choose`.
     shards: of SISA, each trained whole for its accuracy.
     adapters: n of LegoNet on the same images.
     requests: single requests that are timed for each contender.
@@ -36,8 +37,12 @@ class FineTune(NamedTuple):
   epochs: int
   batch_size: int
   learning_rate: float
+  shard_epochs: int
+  shard_rate: float
+  shard_steps: int
   tune_epochs: int
   tune_rate: float
+  ngrad_epochs: int
   ngrad_rate: float
   shards: tuple[int, ...]
   adapters: tuple[int, ...]
@@ -117,8 +122,12 @@ PAPER = Scale(
     epochs=10,
     batch_size=64,
     learning_rate=0.01,
+    shard_epochs=10,
+    shard_rate=0.01,
+    shard_steps=100,
     tune_epochs=1,
     tune_rate=0.01,
+    ngrad_epochs=5,
     ngrad_rate=0.001,
     shards=_SEGMENTATIONS,
     adapters=(100, 200, 500, 1000),
@@ -137,7 +146,9 @@ CPU = dataclasses.replace(
     test=500,
     retain=300,
     encoder=ImageEncoder("resnet34", 64),
-    epochs=3,
+    epochs=2,
+    shard_epochs=4,
+    shard_steps=8,
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
@@ -164,8 +175,12 @@ SMOKE = dataclasses.replace(
     epochs=1,
     batch_size=16,
     learning_rate=0.01,
+    shard_epochs=1,
+    shard_rate=0.01,
+    shard_steps=1,
     tune_epochs=1,
     tune_rate=0.01,
+    ngrad_epochs=5,
     ngrad_rate=0.001,
     shards=(2,),
     adapters=(8,),
@@ -177,10 +192,20 @@ SMOKE = dataclasses.replace(
 SCALES = {scale.name: scale for scale in (SMOKE, CPU, PAPER)}
 
 
+def again(cfg: RncConfig, epochs: int, rate: float) -> RncConfig:
+  """The settings of Tune."""
+  return dataclasses.replace(cfg, epochs=epochs, learning_rate=rate)
+
+
+def ascent(cfg: RncConfig, epochs: int, rate: float) -> RncConfig:
+  """The settings of NGrad: few steps, so no warm-up and no decay."""
+  return dataclasses.replace(
+    cfg, epochs=epochs, learning_rate=rate, schedule="constant", warmup=0.0
+  )
+
+
 def rnc_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
   """The settings of RNC at this scale."""
-  if tune.epochs < 1:
-    raise errors.ConfigError("fine-tuning needs at least one epoch")
   return RncConfig(
     classes,
     tune.encoder,
@@ -188,4 +213,14 @@ def rnc_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
     tune.batch_size,
     tune.learning_rate,
     seed=seed,
+  )
+
+
+def shard_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
+  """The settings of one sub-model of SISA."""
+  return dataclasses.replace(
+    rnc_config(tune, classes, seed),
+    epochs=tune.shard_epochs,
+    learning_rate=tune.shard_rate,
+    min_steps=tune.shard_steps,
   )

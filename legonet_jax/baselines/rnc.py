@@ -48,6 +48,7 @@ class RncConfig:
     momentum: of SGD (Nesterov's).
     weight_decay: of all weights.
     augment: `none`, `flip`, or `flip_shift` (4 pixels of the stored image).
+    min_steps: with few samples, as many more passes as this many steps need.
     seed: of order and augmentation.
   """
 
@@ -62,6 +63,7 @@ class RncConfig:
   momentum: float = 0.9
   weight_decay: float = 1e-4
   augment: Augment = "flip_shift"
+  min_steps: int = 1
   seed: int = 0
 
   def __post_init__(self) -> None:
@@ -120,8 +122,10 @@ def train(
   ids = np.sort(ids)
   # A small shard has small batches; powers of two, because each size is compiled.
   size = min(cfg.batch_size, max(8, 1 << (len(ids) - 1).bit_length()))
-  total = cfg.epochs * -(-len(ids) // size)
-  data = batches(table, ids, size, cfg.epochs, cfg.seed + (stream << 32))
+  steps = -(-len(ids) // size)
+  epochs = max(cfg.epochs, -(-cfg.min_steps // steps))
+  data = batches(table, ids, size, epochs, cfg.seed + (stream << 32))
+  total = epochs * steps
   return _loop(cfg, model, data, schedule(cfg, total), sign)
 
 
@@ -166,14 +170,14 @@ def rnc_learner(
 
 
 def schedule(cfg: RncConfig, total: int) -> Schedule:
-  """The learning rate at each of `total` steps."""
+  """The learning rate at step 1, 2, ..., `total`."""
   rise = int(cfg.warmup * total)
   if cfg.schedule == "constant":
-    made: Schedule = optax.warmup_constant_schedule(0.0, cfg.learning_rate, rise)
+    # optax takes a warm-up of no steps for a rate that never rises.
+    start = 0.0 if rise else cfg.learning_rate
+    made: Schedule = optax.warmup_constant_schedule(start, cfg.learning_rate, rise)
   else:
-    made = optax.warmup_cosine_decay_schedule(
-      0.0, cfg.learning_rate, rise, max(total, rise + 1)
-    )
+    made = optax.warmup_cosine_decay_schedule(0.0, cfg.learning_rate, rise, total + 1)
   return made
 
 
@@ -185,7 +189,15 @@ def _loop(
   sign: float,
 ) -> RncModel:
   # Steps must not depend on what varies between requests: one executable serves all.
-  fixed = dataclasses.replace(cfg, epochs=1, learning_rate=1.0, seed=0)
+  fixed = dataclasses.replace(
+    cfg,
+    epochs=1,
+    learning_rate=1.0,
+    seed=0,
+    schedule="constant",
+    warmup=0.0,
+    min_steps=1,
+  )
   opt_state = _momentum(fixed).init((model.params, model.head))
   model = jax.tree.map(jnp.copy, model)  # steps overwrite what they are given
   for step, batch in enumerate(data):
