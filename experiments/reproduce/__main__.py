@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
   """Runs the command; returns its exit code."""
   args = _parser().parse_args(argv)
   try:
-    return _run(args, sys.argv[1:] if argv is None else argv)
+    return _run(args)
   except (errors.LegoError, OSError) as e:
     print(f"error: {e}", file=sys.stderr)
     return 2
@@ -84,7 +84,17 @@ def main(argv: list[str] | None = None) -> int:
     return 130
 
 
-def _run(args: argparse.Namespace, argv: list[str]) -> int:
+def _command(args: argparse.Namespace) -> str:
+  """The command that makes a cell anew, on a machine with folders of its own."""
+  words = ["python -m experiments.reproduce", args.suite, "--scale", args.scale]
+  words += ["--dataset", args.dataset]
+  for name in ("encodings", "images", "weights"):
+    path = getattr(args, name)
+    words += [] if path is None else [f"--{name}", path.name]
+  return " ".join(words)
+
+
+def _run(args: argparse.Namespace) -> int:
   folder = args.out / f"{args.dataset}_{args.scale}"
   if args.jobs < 1:
     raise errors.ConfigError(f"--jobs is {args.jobs}; it must be at least 1")
@@ -101,8 +111,7 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
     for cell in cells:
       print("done" if is_done(folder, cell) else "    ", cell.name)
     return 0
-  command = " ".join(["python -m experiments.reproduce", *argv])
-  say = console.sayer(False)
+  say, command = console.sayer(False), _command(args)
   if args.jobs == 1:
     done = run_cells(folder, cells, command, say, args.minutes)
   else:

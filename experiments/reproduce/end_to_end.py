@@ -34,15 +34,17 @@ _ENCODE = 100  # images per call of the encoder
 def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """Table 1 on images."""
   tune, cells = scale.images, []
-  for seed in scale.image_seeds:
+  shards = tune.shards[0]
+  for seed in scale.seeds:
     make = functools.partial(_cell, scale, inputs, "tasks", seed)
-    shards = tune.shards[0]
     for solver in SOLVERS:
       for n in sorted({tune.adapters[0], tune.adapters[-1]}):
         size = {"solver": solver, "n": n, "k": min(10, n)}
         cells.append(make("lego", size, f"lego-{solver}-n{n}", _run_tasks))
       size = {"solver": solver, "s": shards}
       cells.append(make("fixsisa", size, f"fixsisa-{solver}-s{shards}", _run_tasks))
+  for seed in scale.network_seeds:
+    make = functools.partial(_cell, scale, inputs, "tasks", seed)
     cells.append(make("rnc", {}, "rnc", _run_tasks))
     size = {"s": shards, "slices": 1}
     cells.append(make("sisa", size, f"sisa-s{shards}", _run_tasks))
@@ -52,7 +54,7 @@ def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
 def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """SISA's rows of Table 2 and Figure 3, and the others on the same images."""
   tune, cells = scale.images, []
-  for seed in scale.image_seeds:
+  for seed in scale.seeds:
     make = functools.partial(_cell, scale, inputs, "accuracy", seed)
     for solver in SOLVERS:
       for s in tune.shards:
@@ -61,6 +63,8 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
       for n in tune.adapters:
         size = {"solver": solver, "n": n, "k": min(10, n)}
         cells.append(make("lego", size, f"acc-lego-{solver}-n{n}", _run_accuracy))
+  for seed in scale.sweep_seeds:
+    make = functools.partial(_cell, scale, inputs, "accuracy", seed)
     for s in tune.shards[1:]:  # the first is trained by `task_cells`
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
@@ -133,6 +137,16 @@ def encode_table(
   return np.concatenate(out)
 
 
+@functools.lru_cache(maxsize=1)
+def _encoded(
+  scale: Scale, inputs: Inputs, seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+  """Encodings of a seed's training and test images; its cells follow each other."""
+  variables, _ = inputs.pretrained()
+  train, test = inputs.images(seed)
+  return encode_table(scale, variables, train), encode_table(scale, variables, test)
+
+
 def rnc_contender(
   scale: Scale, classes: int, seed: int, variables: Variables, table: ImageTable
 ) -> Contender:
@@ -192,7 +206,7 @@ def _contender(
       sisa_contender(scale, inputs.classes, seed, variables, train, shards),
       data,
     )
-  seen, unseen = (encode_table(scale, variables, table) for table in (train, test))
+  seen, unseen = _encoded(scale, inputs, seed)
   data = Data(train.ids, seen, train.labels, unseen, test.labels)
   n, k = settings.get("n", 1), settings.get("k", 1)
   cfg = lego_config(inputs.classes, settings["solver"], n, k, seed)

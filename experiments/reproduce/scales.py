@@ -64,8 +64,9 @@ class Scale:
 
   Attributes:
     name: of the scale.
-    seeds: seeds of cells on encodings.
-    image_seeds: seeds of cells that fine-tune networks.
+    seeds: seeds of LegoNet, FixSISA and one linear layer.
+    network_seeds: seeds of RNC and SISA, which fine-tune whole networks.
+    sweep_seeds: seeds of SISA at all other s.
     samples: N of the encodings; None for all.
     evaluate: how many training encodings an accuracy is measured on; None for all.
     grid: pairs (n, k) of Figures 3 and 4 and Table 2, and all between them.
@@ -80,7 +81,8 @@ class Scale:
 
   name: str
   seeds: tuple[int, ...]
-  image_seeds: tuple[int, ...]
+  network_seeds: tuple[int, ...]
+  sweep_seeds: tuple[int, ...]
   samples: int | None
   evaluate: int | None
   grid: tuple[tuple[int, int], ...]
@@ -105,7 +107,8 @@ _BETWEEN = (*((n, k) for n in (200, 500, 1000) for k in (1, 2, 5)), (1000, 20))
 PAPER = Scale(
   name="paper",
   seeds=(0, 1, 2, 3, 4),
-  image_seeds=(0, 1, 2, 3, 4),
+  network_seeds=(0, 1, 2, 3, 4),
+  sweep_seeds=(0, 1, 2, 3, 4),
   samples=None,
   evaluate=None,
   grid=(*_SHOWN, *_BETWEEN),
@@ -139,7 +142,8 @@ PAPER = Scale(
 CPU = dataclasses.replace(
   PAPER,
   name="cpu",
-  image_seeds=(0, 1, 2),
+  network_seeds=(0, 1, 2),
+  sweep_seeds=(0,),
   evaluate=10_000,
   images=PAPER.images._replace(
     samples=2000,
@@ -158,7 +162,8 @@ SMOKE = dataclasses.replace(
   PAPER,
   name="smoke",
   seeds=(0, 1),
-  image_seeds=(0,),
+  network_seeds=(0,),
+  sweep_seeds=(),
   samples=400,
   evaluate=200,
   grid=((10, 1), (20, 2)),
