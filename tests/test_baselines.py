@@ -515,12 +515,23 @@ def test_what_is_forgotten_is_never_read(pretrained, trained, table, way):
 
 @pytest.mark.parametrize("count", [3, 12])
 def test_ngrad_raises_the_loss_on_what_is_forgotten(trained, table, count):
-  gone, still = table.ids[:count], dataclasses.replace(RNC, learning_rate=1e-12)
+  up = dataclasses.replace(RNC, epochs=4, schedule="constant", warmup=0.0)
   # The running statistics of BatchNorm move in both, and by the same.
+  moved, still = (
+    rnc.ngrad(cfg, trained, table, table.ids[:count])
+    for cfg in (up, dataclasses.replace(up, learning_rate=1e-12))
+  )
+  gone = table.ids[:count]
+  assert loss(moved, table, gone) > loss(still, table, gone) + 0.02
+
+
+def test_few_samples_are_passed_as_often_as_the_least_steps_need(pretrained, table):
+  start, few = rnc.init(RNC, pretrained), table.ids[:3]
   found = [
-    loss(rnc.ngrad(cfg, trained, table, gone), table, gone) for cfg in (RNC, still)
+    digest_tree(rnc.train(dataclasses.replace(RNC, **change), start, table, few))
+    for change in ({"min_steps": 3}, {"epochs": 3}, {})
   ]
-  assert found[0] > found[1] + 0.001
+  assert found[0] == found[1] != found[2]
 
 
 def test_ngrad_reads_nothing_but_what_is_forgotten(trained, table):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments import common
-from experiments.reproduce import cells, suites
+from experiments.reproduce import cells, jobs as parallel, suites
 from experiments.reproduce.cells import Cell, Progress, is_done, run_cells
 from experiments.reproduce.inputs import Encoded, Inputs, draw_images, part
 from experiments.reproduce.scales import CPU, PAPER, SCALES, SMOKE
@@ -120,6 +120,17 @@ def test_no_cell_is_begun_when_the_time_is_up(tmp_path, monkeypatch):
   assert go(tmp_path, todo, minutes=1.5) == Progress(found=0, ran=2, left=2)
   assert names(tmp_path) == ["cell0.json", "cell1.json"]
   assert go(tmp_path, todo, minutes=1.5) == Progress(2, 2, 0)
+
+
+def test_several_processes_are_not_started_for_what_is_done(tmp_path, monkeypatch):
+  ran = []
+  todo = jobs(ran)
+  go(tmp_path, todo)
+  alone = Cell("timed", "time", {"seed": 0}, lambda: ran.append("alone") or {})
+  monkeypatch.setattr(parallel.multiprocessing, "get_context", None)
+  args = (tmp_path, [*todo, alone], "a command", lambda line: None, None, 2)
+  assert parallel.run_jobs(None, None, *args) == Progress(4, 1, 0)
+  assert ran == [0, 1, 2, 3, "alone"]
 
 
 def test_what_cannot_be_written_as_json_leaves_no_file(tmp_path):
@@ -305,13 +316,20 @@ def test_cpu_and_paper_have_the_grid_of_the_paper(scale):
   assert len(scale.seeds) >= 5
   assert scale.samples is None
   assert scale.forget == 100
-  ablation = {cell.name for cell in listed("ablation", scale)}
-  for n, k in grid:
-    assert f"lego-ridge-n{n}-k{k}-seed0" in ablation
-  for s in segmentations:
-    assert f"images-acc-sisa-s{s}-seed0" in ablation
-    for solver in ("ridge", "sgd"):
-      assert f"fixsisa-{solver}-s{s}-seed4" in ablation
+
+
+@pytest.mark.parametrize("scale", [CPU, PAPER], ids=["cpu", "paper"])
+def test_the_ablation_has_every_method_at_every_segmentation_by_itself(scale):
+  found = [cell.settings for cell in listed("ablation", scale)]
+  for s in (10, 20, 50, 100):
+    sides = [row for row in found if row.get("s") == s]
+    for source, method in (
+      ("encodings", "fixsisa"), ("images", "fixsisa"), ("images", "sisa")
+    ):  # fmt: skip
+      rows = [r for r in sides if (r["source"], r["method"]) == (source, method)]
+      assert rows, (source, method, s)
+    for n, k in ((s, 1), (10 * s, 10)):
+      assert [r for r in found if (r.get("n"), r.get("k")) == (n, k)], (n, k)
 
 
 def test_only_the_paper_scale_has_all_of_the_papers_images():
@@ -331,8 +349,12 @@ CHANGES = {
   "adapters": ("hyperparameters", "^explain-", {"adapters": (7,)}, {}),
   "retain": ("main", "^images-", {}, {"retain": 7}),
   "test": ("main", "^images-", {}, {"test": 7}),
-  "epochs": ("main", "^images-(rnc|sisa)", {}, {"epochs": 7}),
-  "tune_rate": ("main", "^images-rnc", {}, {"tune_rate": 7.0}),
+  "rnc": ("main", "^images-rnc", {}, {"epochs": 7}),
+  "shard epochs": ("main", "^images-sisa", {}, {"shard_epochs": 7}),
+  "shard steps": ("main", "^images-sisa", {}, {"shard_steps": 7}),
+  "tune rate": ("main", "^images-rnc", {}, {"tune_rate": 7.0}),
+  "ngrad epochs": ("main", "^images-rnc", {}, {"ngrad_epochs": 7}),
+  "timed epochs": ("time", "", {}, {"shard_epochs": 7}),
   "timed shards": ("time", "", {}, {"shards": (7,)}),
   "timed adapters": ("time", "", {}, {"adapters": (7,)}),
   "requests": ("time", "", {}, {"requests": 7}),
@@ -410,6 +432,7 @@ def test_a_smoke_run_goes_on_where_it_stopped_and_shows_its_results(tmp_path, ca
   assert (folder / "report.html").is_file()
   for name in wanted:
     saved = json.loads((folder / "cells" / f"{name}.json").read_text())
+    assert saved["command"].endswith("hyperparameters --scale smoke --dataset cifar10")
     assert saved["result"]["test"] > 40
     assert saved["result"]["train"] >= saved["result"]["test"] - 5
   assert run(tmp_path, *only, "--list") == 0

@@ -15,6 +15,7 @@ from experiments import common
 from experiments.reproduce.cells import is_done, run_cells
 from experiments.reproduce.inputs import CLASSES
 from experiments.reproduce.jobs import run_jobs
+from experiments.reproduce.results import Results
 from experiments.reproduce.scales import SCALES
 from experiments.reproduce.show import show
 from experiments.reproduce.suites import ABOUT, build
@@ -117,8 +118,8 @@ def _run(args: argparse.Namespace) -> int:
   else:
     done = run_jobs(build, args, folder, cells, command, say, args.minutes, args.jobs)
   print(f"{done.found} cells found, {done.ran} run, {done.left} left")
-  if (folder / "cells").is_dir():
-    show(folder, folder)
+  if not done.left or done.found + done.ran:
+    show(folder, folder, Results(args.dataset, args.scale, ()))
     print(folder / "report.html")
   return LEFT if done.left else 0
 

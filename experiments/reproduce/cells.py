@@ -49,6 +49,8 @@ def is_done(folder: pathlib.Path, cell: Cell) -> bool:
     saved = json.loads(_path(folder, cell).read_text())
   except (OSError, ValueError):
     return False
+  if not isinstance(saved, dict):
+    return False
   return bool(saved.get("kind") == cell.kind and saved.get("settings") == cell.settings)
 
 

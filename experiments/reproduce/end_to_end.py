@@ -63,9 +63,13 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
       for n in tune.adapters:
         size = {"solver": solver, "n": n, "k": min(10, n)}
         cells.append(make("lego", size, f"acc-lego-{solver}-n{n}", _run_accuracy))
+  # The first s is trained by its task cells already.
+  cells += [
+    cell for cell in task_cells(scale, inputs) if cell.settings["method"] == "sisa"
+  ]
   for seed in scale.sweep_seeds:
     make = functools.partial(_cell, scale, inputs, "accuracy", seed)
-    for s in tune.shards[1:]:  # the first is trained by `task_cells`
+    for s in tune.shards[1:]:
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
   return cells
@@ -99,7 +103,12 @@ def _cell(
     "size": tune.encoder.size,
     "encoder": tune.encoder.name,
     "test": tune.test or 10_000,
+    "data": inputs.fingerprint(),
   }
+  if kind == "tasks":
+    settings |= {"evaluate": tune.retain, "forget": scale.forget}
+  if kind == "time":
+    settings |= {"shards": [*tune.shards], "adapters": [*tune.adapters]}
   if method in ("rnc", "sisa", "all"):
     settings |= {"batch_size": tune.batch_size}
   if method in ("sisa", "all"):

@@ -39,6 +39,7 @@ class Inputs(NamedTuple):
     samples: gives them as a table for these settings; the last one is kept.
     images: gives training and test images of a seed.
     pretrained: gives the weights that fine-tuning starts from, and their sha256.
+    fingerprint: of the images and these weights.
   """
 
   dataset: str
@@ -47,6 +48,7 @@ class Inputs(NamedTuple):
   samples: Callable[[lego.LegoConfig], lego.Samples]
   images: Callable[[int], tuple[ImageTable, ImageTable]]
   pretrained: Callable[[], tuple[Variables, str]]
+  fingerprint: Callable[[], str]
 
 
 def make_inputs(
@@ -104,6 +106,11 @@ def make_inputs(
     found = encoder.load(net, weights or encoder.pretrained_path(name))
     return found.variables, found.sha256
 
+  @functools.cache
+  def fingerprint() -> str:
+    both = whole().fingerprint + pretrained()[1]
+    return hashlib.sha256(both.encode()).hexdigest()[:16]
+
   return Inputs(
     dataset,
     CLASSES[dataset],
@@ -111,6 +118,7 @@ def make_inputs(
     lambda cfg: table(cfg.feature_map),
     tables,
     pretrained,
+    fingerprint,
   )
 
 

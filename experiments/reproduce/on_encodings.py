@@ -122,7 +122,7 @@ def _cell(
   run: Any,
 ) -> Cell:
   encoded = inputs.encodings()
-  settings = {
+  settings: dict[str, Any] = {
     "dataset": inputs.dataset,
     "scale": scale.name,
     "source": "encodings",
@@ -132,7 +132,12 @@ def _cell(
     "seed": seed,
     "N": len(encoded.train.labels),
     "data": encoded.fingerprint,
+    "evaluate": scale.evaluate,
   }
+  if kind == "tasks":
+    settings["forget"] = scale.forget
+  if kind == "explain":
+    settings |= {"adapters": [*scale.adapters], "penalties": [*scale.penalties]}
   call = functools.partial(run, scale, inputs, settings)
   return Cell(f"{name}-seed{seed}", kind, settings, call)
 

@@ -86,6 +86,7 @@ def provenance_tables(results: Results) -> list[Table]:
     found.setdefault("command", {})[cell.command] = None
     for key, value in cell.environment.items():
       found.setdefault(key, {})[str(value)] = None
+  times = [cell.finished for cell in results.cells]
   facts = [
     {"what": "dataset", "value": results.dataset},
     {"what": "scale", "value": results.scale},
@@ -94,8 +95,8 @@ def provenance_tables(results: Results) -> list[Table]:
       "what": "seconds in all",
       "value": f"{sum(c.seconds for c in results.cells):,.1f}",
     },
-    {"what": "first finished", "value": min(c.finished for c in results.cells)},
-    {"what": "last finished", "value": max(c.finished for c in results.cells)},
+    {"what": "first finished", "value": min(times, default="–")},
+    {"what": "last finished", "value": max(times, default="–")},
     *(
       {"what": key, "value": "; ".join(sorted(values)) or "–"}
       for key, values in found.items()

@@ -65,9 +65,16 @@ class Estimate(NamedTuple):
     return math.inf if self.half is None else self.mean + self.half
 
 
-def load(folder: pathlib.Path) -> Results:
-  """Reads folder/cells/*.json; refuses to mix datasets or scales."""
+def load(folder: pathlib.Path, empty: Results | None = None) -> Results:
+  """Reads folder/cells/*.json; refuses to mix datasets or scales.
+
+  Args:
+    folder: of one dataset and scale.
+    empty: what to return without any cell; if not given, that is an error.
+  """
   cells = tuple(_read(path) for path in sorted((folder / "cells").glob("*.json")))
+  if not cells and empty is not None:
+    return empty
   if not cells:
     raise errors.DataError(f"no cells in {folder / 'cells'}: run reproduce first")
   for name in ("dataset", "scale"):

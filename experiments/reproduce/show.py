@@ -28,9 +28,11 @@ from legonet_jax import files
 Section = tuple[str, list[Table | Drawing]]
 
 
-def show(folder: pathlib.Path, out: pathlib.Path) -> list[pathlib.Path]:
+def show(
+  folder: pathlib.Path, out: pathlib.Path, empty: Results | None = None
+) -> list[pathlib.Path]:
   """Reads the cells of `folder`, writes to `out`, returns the paths written."""
-  results = load(folder)
+  results = load(folder, empty)
   sections = make_sections(results)
   written: dict[pathlib.Path, bytes] = {}
   every = [item for _, items in sections for item in items]

@@ -135,7 +135,7 @@ def update(
   first = np.full(cfg.shards, cfg.slices)
   np.minimum.at(first, shard_of(cfg, changed), slice_of(cfg, changed))
   shards, slices = shard_of(cfg, ids), slice_of(cfg, ids)
-  models, passed = [], 0
+  models, passed = [], []
   for shard, start in enumerate(first.tolist()):
     members, place = ids[shards == shard], slices[shards == shard]
     # A shard that was empty has no checkpoint to go on from.
@@ -143,8 +143,9 @@ def update(
     kept = state.models[shard][:start]
     trained, samples = _train(cfg, learner, shard, kept, members, place)
     models.append(trained)
-    passed += samples
-  info = SisaInfo(int((first < cfg.slices).sum()), passed, time.perf_counter() - began)
+    passed.append(samples)
+  trained_shards = sum(samples > 0 for samples in passed)
+  info = SisaInfo(trained_shards, sum(passed), time.perf_counter() - began)
   return SisaState(ids, tuple(models)), info
 
 

@@ -7,6 +7,7 @@ computed again: it is stored under the sample's id.
 
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import jax
@@ -66,15 +67,15 @@ def prepare(spec: ImageEncoder, variables: resnet.Variables) -> Params:
   BatchNorm is folded into the convolutions; on a CPU their kernels are also brought
   into the form that the convolution of this size of images uses.
   """
-  net = resnet.build_resnet(spec.name)
+  return _prepare(spec, variables)
 
-  def make(variables: resnet.Variables) -> resnet.Variables:
-    folded = resnet.fold(variables)
-    if jax.default_backend() == "cpu":
-      return resnet.transform(net, folded, spec.size)
-    return folded
 
-  return jax.jit(make)(variables)
+@functools.partial(jax.jit, static_argnums=0)
+def _prepare(spec: ImageEncoder, variables: resnet.Variables) -> Params:
+  folded = resnet.fold(variables)
+  if jax.default_backend() == "cpu":
+    return resnet.transform(resnet.build_resnet(spec.name), folded, spec.size)
+  return folded
 
 
 def preprocess(images: jax.Array, size: int) -> jax.Array:
