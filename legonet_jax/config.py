@@ -92,6 +92,16 @@ def describe(config: Any) -> Any:
   return f"{config.__module__}.{name}"
 
 
+def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
+  """`cfg` with stand-ins for what has no part in training an adapter from its start.
+
+  Executables are kept by their settings: with these, other seeds, n and k share them.
+  """
+  return dataclasses.replace(
+    cfg, num_adapters=1, top_k=1, seed=0, key_noise=0.0, encoder=""
+  )
+
+
 def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of all settings, by which a state recognises its own."""
   # A field that cannot change the weights has a stand-in, so it is free to change.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors, features, statistics, workers
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, for_one_adapter
 from legonet_jax.solvers import Ridge
 from legonet_jax.statistics import Sums
 from legonet_jax.task import Progress, Task, train
@@ -112,7 +112,7 @@ _solve = jax.jit(solve, static_argnums=0)
 def compile_all(cfg: LegoConfig, dim: int) -> None:
   """Compiles once what the workers would otherwise all compile at the same time."""
   statistics.compile_all(cfg, dim)
-  _solve(cfg, statistics.zeros(cfg, dim))
+  _solve(for_one_adapter(cfg), statistics.zeros(cfg, dim))
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -131,7 +131,7 @@ def _(
   progress: Progress | None = None,
 ) -> tuple[jax.Array, list[Any]]:
   """Brings the statistics of each adapter up to date and solves it."""
-  spans = _members(task)
+  spans, shared = _members(task), for_one_adapter(cfg)
 
   def solved(i: int) -> tuple[Sums, jax.Array, bool]:
     adapter, size = int(task.adapters[i]), int(task.sizes[i])
@@ -141,7 +141,7 @@ def _(
     else:
       start, (rows, signs) = task.notes[i], task.changes.of(adapter)
     sums = statistics.sum_rows(cfg, task.samples, start, rows, signs, size)
-    w = _solve(cfg, sums)
+    w = _solve(shared, sums)
     return sums, w, bool(np.isfinite(w).all())
 
   total, done = int(task.sizes.sum()), 0

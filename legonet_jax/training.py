@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import optax
 
 from legonet_jax import adapters as adapters_lib, ids as ids_lib, workers
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, for_one_adapter
 from legonet_jax.membership import Members
 from legonet_jax.samples import Samples
 from legonet_jax.solvers import Sgd, make_optimizer
@@ -148,7 +148,7 @@ def train_adapters(
     W [n, C, d].
   """
   solver: Sgd = cfg.solver
-  width, sizes = solver.lanes, members.sizes
+  width, sizes, shared = solver.lanes, members.sizes, for_one_adapter(cfg)
   # Similar sizes side by side: a group runs as long as its largest adapter.
   by_size = np.argsort(-sizes, kind="stable")
   groups = [by_size[i : i + width] for i in range(0, len(by_size), width)]
@@ -159,7 +159,7 @@ def train_adapters(
     lane_ids[: len(group)] = adapter_ids[group]
     lanes = start_lanes(cfg, samples.codes.shape[1], ids_lib.to_words(lane_ids))
     for tile in _tiles(solver, samples, spans):
-      lanes = run_tile(cfg, lanes, tile)
+      lanes = run_tile(shared, lanes, tile)
       # Tiles dispatched ahead would pile up; the other cores have work of their own.
       lanes.weights.block_until_ready()
     weights: jax.Array = lanes.weights
@@ -182,7 +182,7 @@ def compile_all(cfg: LegoConfig, dim: int) -> None:
   lanes = start_lanes(cfg, dim, np.zeros((solver.lanes, 2), np.uint32))
   shape = (solver.tile_batches, solver.lanes, solver.batch_size)
   codes, labels = np.zeros((*shape, dim), np.int8), np.full(shape, -1, np.int32)
-  run_tile(cfg, lanes, Tile(codes, labels, np.int32(0), np.int32(0)))
+  run_tile(for_one_adapter(cfg), lanes, Tile(codes, labels, np.int32(0), np.int32(0)))
 
 
 def _tiles(

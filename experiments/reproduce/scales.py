@@ -152,6 +152,7 @@ CPU = dataclasses.replace(
     encoder=ImageEncoder("resnet34", 64),
     epochs=2,
     shard_epochs=4,
+    shard_rate=0.02,
     shard_steps=8,
     requests=5,
   ),
