@@ -69,7 +69,7 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   ]
   for seed in scale.sweep_seeds:
     make = functools.partial(_cell, scale, inputs, "accuracy", seed)
-    for s in tune.shards[1:]:
+    for s in tune.sweep:
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
   return cells

@@ -105,7 +105,7 @@ def explain_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """What n does at different penalties, and to a single adapter."""
   return [
     _cell(scale, inputs, "explain", seed, solver, "lego", {}, f"explain-{solver}", run)
-    for seed in scale.seeds[:3]
+    for seed in scale.explain_seeds
     for solver, run in (("ridge", _run_explain), ("sgd", _run_explain))
   ]
 

@@ -25,7 +25,8 @@ class FineTune(NamedTuple):
       samples: epochs, rate, and the least number of steps.
     tune_epochs, tune_rate, ngrad_epochs, ngrad_rate: of the two approximate ways. All
       rates are chosen by `experiments.reproduce.choose`.
-    shards: of SISA, each trained whole for its accuracy.
+    shards: s of SISA, of FixSISA and of the time of a request.
+    sweep: those beside the first that SISA is trained with whole, for its accuracy.
     adapters: n of LegoNet on the same images.
     requests: single requests that are timed for each contender.
   """
@@ -45,6 +46,7 @@ class FineTune(NamedTuple):
   ngrad_epochs: int
   ngrad_rate: float
   shards: tuple[int, ...]
+  sweep: tuple[int, ...]
   adapters: tuple[int, ...]
   requests: int
 
@@ -67,6 +69,7 @@ class Scale:
     seeds: seeds of LegoNet, FixSISA and one linear layer.
     network_seeds: seeds of RNC and SISA, which fine-tune whole networks.
     sweep_seeds: seeds of SISA at all other s.
+    explain_seeds: seeds of the study of what n does.
     samples: N of the encodings; None for all.
     evaluate: how many training encodings an accuracy is measured on; None for all.
     grid: pairs (n, k) of Figures 3 and 4 and Table 2, and all between them.
@@ -83,6 +86,7 @@ class Scale:
   seeds: tuple[int, ...]
   network_seeds: tuple[int, ...]
   sweep_seeds: tuple[int, ...]
+  explain_seeds: tuple[int, ...]
   samples: int | None
   evaluate: int | None
   grid: tuple[tuple[int, int], ...]
@@ -109,6 +113,7 @@ PAPER = Scale(
   seeds=(0, 1, 2, 3, 4),
   network_seeds=(0, 1, 2, 3, 4),
   sweep_seeds=(0, 1, 2, 3, 4),
+  explain_seeds=(0, 1, 2, 3, 4),
   samples=None,
   evaluate=None,
   grid=(*_SHOWN, *_BETWEEN),
@@ -131,8 +136,9 @@ PAPER = Scale(
     tune_epochs=1,
     tune_rate=0.01,
     ngrad_epochs=5,
-    ngrad_rate=0.001,
+    ngrad_rate=0.0003,
     shards=_SEGMENTATIONS,
+    sweep=_SEGMENTATIONS[1:],
     adapters=(100, 200, 500, 1000),
     requests=100,
   ),
@@ -144,6 +150,7 @@ CPU = dataclasses.replace(
   name="cpu",
   network_seeds=(0, 1, 2),
   sweep_seeds=(0,),
+  explain_seeds=(0,),
   evaluate=10_000,
   images=PAPER.images._replace(
     samples=2000,
@@ -154,6 +161,7 @@ CPU = dataclasses.replace(
     shard_epochs=4,
     shard_rate=0.02,
     shard_steps=8,
+    sweep=(20,),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
@@ -165,6 +173,7 @@ SMOKE = dataclasses.replace(
   seeds=(0, 1),
   network_seeds=(0,),
   sweep_seeds=(),
+  explain_seeds=(0,),
   samples=400,
   evaluate=200,
   grid=((10, 1), (20, 2)),
@@ -187,8 +196,9 @@ SMOKE = dataclasses.replace(
     tune_epochs=1,
     tune_rate=0.01,
     ngrad_epochs=5,
-    ngrad_rate=0.001,
+    ngrad_rate=0.0003,
     shards=(2,),
+    sweep=(),
     adapters=(8,),
     requests=1,
   ),
