@@ -196,12 +196,11 @@ def _run_tasks(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result
 
 
 def _run_explain(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
-  """One row for each n and penalty: the ensemble, and one adapter of it at a time."""
+  """One row for each n, k and penalty: the ensemble, and one adapter at a time."""
   encoded, rows = inputs.encodings(), []
-  for n in scale.adapters:
-    base = lego_config(
-      inputs.classes, settings["solver"], n, min(10, n), settings["seed"]
-    )
+  pairs = [(n, min(10, n)) for n in scale.adapters] + [(scale.adapters[0], 1)]
+  for n, k in pairs:
+    base = lego_config(inputs.classes, settings["solver"], n, k, settings["seed"])
     choices: list[Any] = [base.solver]
     if settings["solver"] == "ridge":
       choices = [lego.Ridge(penalty=penalty) for penalty in scale.penalties]
