@@ -117,6 +117,11 @@ def sample_fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   return _sha256((cfg.encoder, cfg.feature_map, cfg.feature_range, cfg.num_classes))
 
 
+def describe_hash(config: Any) -> str:
+  """A short hash of all settings, functions by name; for the records of a study."""
+  return bytes(_sha256(config)).hex()[:12]
+
+
 def _sha256(config: Any) -> NDArray[np.uint8]:
   text = json.dumps(describe(config), sort_keys=True).encode()
   return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)

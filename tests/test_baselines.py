@@ -525,13 +525,9 @@ def test_ngrad_raises_the_loss_on_what_is_forgotten(trained, table, count):
   assert loss(moved, table, gone) > loss(still, table, gone) + 0.02
 
 
-def test_few_samples_are_passed_as_often_as_the_least_steps_need(pretrained, table):
-  start, few = rnc.init(RNC, pretrained), table.ids[:3]
-  found = [
-    digest_tree(rnc.train(dataclasses.replace(RNC, **change), start, table, few))
-    for change in ({"min_steps": 3}, {"epochs": 3}, {})
-  ]
-  assert found[0] == found[1] != found[2]
+def test_a_small_shard_has_a_small_batch_and_a_large_one_the_full():
+  sizes = [rnc.batch_size(RNC, count) for count in (1, 3, 8, 9, 1000)]
+  assert sizes == [8, 8, 8, min(16, RNC.batch_size), RNC.batch_size]
 
 
 def test_ngrad_reads_nothing_but_what_is_forgotten(trained, table):

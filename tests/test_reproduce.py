@@ -354,13 +354,12 @@ CHANGES = {
   "test": ("main", "^images-", {}, {"test": 7}),
   "rnc": ("main", "^images-rnc", {}, {"epochs": 7}),
   "shard epochs": ("main", "^images-sisa", {}, {"shard_epochs": 7}),
-  "shard steps": ("main", "^images-sisa", {}, {"shard_steps": 7}),
   "tune rate": ("main", "^images-rnc", {}, {"tune_rate": 7.0}),
   "ngrad epochs": ("main", "^images-rnc", {}, {"ngrad_epochs": 7}),
   "timed epochs": ("time", "", {}, {"shard_epochs": 7}),
   "timed shards": ("time", "", {}, {"shards": (7,)}),
   "timed adapters": ("time", "", {}, {"adapters": (7,)}),
-  "requests": ("time", "", {}, {"requests": 7}),
+  "requests": ("time", "", {}, {"requests": 3}),
 }
 
 

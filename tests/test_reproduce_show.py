@@ -152,7 +152,7 @@ def world(folder, seeds=5):
       ({"method": "lego", "solver": "sgd", "n": 10 * s, "k": 10}, 4.0 / s),
     ):
       requests = [level * (1 + 0.02 * i) for i in range(5)]
-      more = {"segmentation": s, "requests": requests, "first_seconds": 3 * level}
+      more = {"segmentation": s, "requests": requests}
       timed.append(row | more)
   put(folder, "time", {"rows": timed}, method="all", epochs=4, **IMAGES)
   for solver in ("ridge", "sgd"):

@@ -86,7 +86,14 @@ def run_cells(
 def machine() -> dict[str, Any]:
   """The environment and the processor that a result was measured on."""
   found = digests.environment()
-  return {**found, "cores": os.cpu_count(), "cpu": found["processor"]}
+  return {**found, "cores": cores(), "cpu": found["processor"]}
+
+
+def cores() -> int:
+  """How many cores this process may use."""
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
 
 
 def _save(

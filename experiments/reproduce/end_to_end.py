@@ -25,10 +25,12 @@ from experiments.reproduce.tasks import Contender, Data, run_tasks, wait
 import legonet_jax as lego
 from legonet_jax import encoder, measures
 from legonet_jax.baselines import ImageTable, SisaConfig, rnc, rnc_learner, sisa
+from legonet_jax.baselines.images import in_blocks
+from legonet_jax.config import describe_hash
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids
 
-_ENCODE = 100  # images per call of the encoder
+_TURNS = 5  # requests of one time cell
 
 
 def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
@@ -77,8 +79,11 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
 
 def time_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """Figure 3's seconds per request, all contenders in turns in one process."""
-  settings = {"requests": scale.images.requests}
-  return [_cell(scale, inputs, "time", 0, "all", settings, "time", _run_time)]
+  turns = min(_TURNS, scale.images.requests)
+  return [
+    _cell(scale, inputs, "time", seed, "all", {"turns": turns}, "time", _run_time)
+    for seed in range(-(-scale.images.requests // turns))
+  ]
 
 
 def _cell(
@@ -110,17 +115,17 @@ def _cell(
   if kind == "time":
     settings |= {"shards": [*tune.shards], "adapters": [*tune.adapters]}
   if method in ("rnc", "sisa", "all"):
-    settings |= {"batch_size": tune.batch_size}
-  if method in ("sisa", "all"):
     settings |= {
-      "epochs": tune.shard_epochs,
-      "learning_rate": tune.shard_rate,
-      "min_steps": tune.shard_steps,
+      "batch_size": tune.batch_size,
+      "epochs": tune.epochs if method == "rnc" else tune.shard_epochs,
+      "learning_rate": tune.learning_rate if method == "rnc" else tune.shard_rate,
+      "config": describe_hash(rnc_config(tune, inputs.classes, 0)),
     }
+  else:
+    cfg = lego_config(inputs.classes, size["solver"], 1, 1, 0)
+    settings["config"] = describe_hash(cfg)
   if method == "rnc":
     settings |= {
-      "epochs": tune.epochs,
-      "learning_rate": tune.learning_rate,
       "tune_epochs": tune.tune_epochs,
       "tune_rate": tune.tune_rate,
       "ngrad_epochs": tune.ngrad_epochs,
@@ -137,13 +142,7 @@ def encode_table(
   spec = scale.images.encoder
   params = encoder.prepare(spec, variables)
   encode = jax.jit(functools.partial(encoder.encode_images, spec))
-  out = []
-  for at in range(0, len(table.ids), _ENCODE):
-    images = table.images[at : at + _ENCODE]
-    padded = np.zeros((_ENCODE, *images.shape[1:]), np.uint8)
-    padded[: len(images)] = images
-    out.append(np.asarray(encode(params, padded))[: len(images)])
-  return np.concatenate(out)
+  return in_blocks(functools.partial(encode, params), table.images)
 
 
 @functools.lru_cache(maxsize=1)
@@ -254,29 +253,45 @@ def _contenders(scale: Scale) -> list[dict[str, Any]]:
 
 
 def _run_time(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
-  """One sample per request, the contenders in turns; the first of each compiles."""
-  tune, seed = scale.images, settings["seed"]
-  rows = _contenders(scale)
+  """One sample per request, the contenders in turns."""
+  seed, rows = settings["seed"], _contenders(scale)
+  train, _ = inputs.images(seed)
+  gone = np.random.default_rng(seed).choice(train.ids, settings["turns"], replace=False)
   prepared = []
   for row in rows:
     contender, data = _contender(scale, inputs, {**row, "seed": seed})
     if row["method"] == "sisa":
       # With one slice a shard is trained from the pretrained weights: its old model is
       # not looked at, so none needs to be trained before the clock starts.
-      model: Any = sisa.SisaState(data.ids, ((None,),) * row["s"])
+      split = SisaConfig(row["s"], seed=seed)
+      model: Any = sisa.SisaState(split, data.ids, ((None,),) * row["s"])
+      first = _first_of_each_shape(scale, inputs, split, data.ids, gone)
     else:
-      model = contender.fit(data.ids)
+      model, first = contender.fit(data.ids), gone[:1]
+    for sample in first:  # compiles before the clock starts
+      _request(contender, model, sample)
     prepared.append((contender, model))
     row["requests"] = []
-  gone = np.random.default_rng(seed).choice(data.ids, 1 + tune.requests, replace=False)
-  for turn, sample in enumerate(gone):
+  for sample in gone:
     for row, (contender, model) in zip(rows, prepared, strict=True):
       began = time.perf_counter()
-      wanted = np.array([sample])
-      wait(contender.forget["retrain"](model, wanted, wanted))
-      seconds = time.perf_counter() - began
-      if turn:
-        row["requests"].append(seconds)
-      else:
-        row["first_seconds"] = seconds
+      _request(contender, model, sample)
+      row["requests"].append(time.perf_counter() - began)
   return {"rows": rows}
+
+
+def _request(contender: Contender, model: Any, sample: int) -> None:
+  wanted = np.array([sample])
+  wait(contender.forget["retrain"](model, wanted, wanted))
+
+
+def _first_of_each_shape(
+  scale: Scale, inputs: Inputs, split: SisaConfig, ids: Ids, gone: Ids
+) -> list[int]:
+  """The first of the samples for each size of batch that their shards train with."""
+  cfg = shard_config(scale.images, inputs.classes, split.seed)
+  sizes = np.bincount(sisa.shard_of(split, ids), minlength=split.shards) - 1
+  shapes: dict[int, int] = {}
+  for sample, shard in zip(gone.tolist(), sisa.shard_of(split, gone), strict=True):
+    shapes.setdefault(rnc.batch_size(cfg, int(sizes[shard])), sample)
+  return list(shapes.values())

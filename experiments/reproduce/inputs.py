@@ -64,18 +64,19 @@ def make_inputs(
   @functools.cache
   def encoded() -> Encoded:
     if encodings is not None:
-      return _limited(*_read_encodings(encodings), scale.samples)
+      train, test = _read_encodings(encodings)
+      _check_labels(dataset, train)
+      return _limited(train, test, scale.samples)
     if not smoke or dataset != "cifar10":
       raise errors.DataError(
         f"the encodings of {dataset} are needed: give --encodings DIR, made by"
         f" `legonet encode --dataset {dataset} --out DIR`"
       )
-    train, test = embedded.load_embedded()
-    return _limited(
-      common.Split(train.encodings.astype(np.float16), train.labels),
-      common.Split(test.encodings.astype(np.float16), test.labels),
-      scale.samples,
+    own, other = (
+      common.Split(split.encodings.astype(np.float16), split.labels)
+      for split in embedded.load_embedded()
     )
+    return _limited(own, other, scale.samples)
 
   @functools.lru_cache(maxsize=1)
   def table(feature_map: Any) -> lego.Samples:
@@ -132,6 +133,16 @@ def _read_encodings(folder: pathlib.Path) -> tuple[common.Split, common.Split]:
     for s in (data.TRAIN, data.TEST)
   )
   return train, test
+
+
+def _check_labels(dataset: str, split: common.Split) -> None:
+  """Raises if the labels are those of another dataset."""
+  found = len(np.unique(split.labels))
+  if found != CLASSES[dataset]:
+    raise errors.DataError(
+      f"the encodings have {found} classes and {dataset} has {CLASSES[dataset]};"
+      " give --dataset and --encodings that belong together"
+    )
 
 
 def _limited(train: common.Split, test: common.Split, limit: int | None) -> Encoded:

@@ -5,6 +5,8 @@ than one process with two. What is timed against the clock (`time`) runs alone, 
 """
 
 from collections.abc import Callable, Sequence
+import concurrent.futures
+import concurrent.futures.process
 import multiprocessing
 import os
 import pathlib
@@ -13,6 +15,7 @@ import time
 from typing import Any
 
 from experiments.reproduce.cells import Cell, Progress, is_done, run_cells
+from legonet_jax import errors
 
 Build = Callable[[Any], list[Cell]]
 
@@ -45,34 +48,49 @@ def run_jobs(
   found, ran = len(shared) - len(todo), 0
   if todo:
     context = multiprocessing.get_context("spawn")
-    cores = context.Queue()
-    available = sorted(os.sched_getaffinity(0))
+    queue = context.Queue()
     for job in range(jobs):
-      cores.put(set(available[job::jobs]) or set(available))
-    # Leaving the block, by Ctrl-C as well, ends the processes.
-    with context.Pool(jobs, _begin, (cores, build, args)) as pool:
-      work = ((name, folder, command, end) for name in todo)
-      for name, seconds in pool.imap_unordered(_work, work):
-        if seconds is not None:
-          ran += 1
-          say(f"[{found + ran}/{len(cells)}] {name} {seconds:.0f} s")
+      queue.put(job)
+    pool = concurrent.futures.ProcessPoolExecutor(
+      jobs, context, _begin, (queue, jobs, build, args)
+    )
+    with pool:
+      work = [pool.submit(_work, name, folder, command, end) for name in todo]
+      try:
+        for done in concurrent.futures.as_completed(work):
+          name, seconds = done.result()
+          if seconds is not None:
+            ran += 1
+            say(f"[{found + ran}/{len(cells)}] {name} {seconds:.0f} s")
+      except concurrent.futures.process.BrokenProcessPool:
+        raise errors.RunError(
+          "a process was killed, perhaps for want of memory; the same command, or one"
+          " with fewer --jobs, goes on with the cells that are left"
+        ) from None
+      except BaseException:
+        for process in multiprocessing.active_children():
+          process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
   left = None if end is None else max(0.0, end - time.time()) / 60
   last = run_cells(folder, alone, command, say, left)
   missing = len(todo) - ran
   return Progress(found + last.found, ran + last.ran, missing + last.left)
 
 
-def _begin(cores: Any, build: Build, args: Any) -> None:
+def _begin(queue: Any, jobs: int, build: Build, args: Any) -> None:
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-  os.sched_setaffinity(0, cores.get())
+  if hasattr(os, "sched_setaffinity"):
+    mine = sorted(os.sched_getaffinity(0))[queue.get() :: jobs]
+    if mine:
+      os.sched_setaffinity(0, mine)
   _cells.update({cell.name: cell for cell in build(args)})
 
 
 def _work(
-  task: tuple[str, pathlib.Path, str, float | None],
+  name: str, folder: pathlib.Path, command: str, end: float | None
 ) -> tuple[str, float | None]:
   """Runs one cell; no seconds if the time was up."""
-  name, folder, command, end = task
   if end is not None and time.time() > end:
     return name, None
   began = time.perf_counter()

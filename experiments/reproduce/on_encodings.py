@@ -20,6 +20,7 @@ from experiments.reproduce.tasks import Contender, Data, run_tasks
 import legonet_jax as lego
 from legonet_jax import measures
 from legonet_jax.baselines import SisaConfig, linear_learner, sisa
+from legonet_jax.config import describe_hash
 from legonet_jax.digests import digest_tree
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import adapter_logits
@@ -104,9 +105,19 @@ def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
 def explain_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """What n does at different penalties, and to a single adapter."""
   return [
-    _cell(scale, inputs, "explain", seed, solver, "lego", {}, f"explain-{solver}", run)
+    _cell(
+      scale,
+      inputs,
+      "explain",
+      seed,
+      solver,
+      "lego",
+      {},
+      f"explain-{solver}",
+      _run_explain,
+    )
     for seed in scale.explain_seeds
-    for solver, run in (("ridge", _run_explain), ("sgd", _run_explain))
+    for solver in SOLVERS
   ]
 
 
@@ -133,6 +144,7 @@ def _cell(
     "N": len(encoded.train.labels),
     "data": encoded.fingerprint,
     "evaluate": scale.evaluate,
+    "config": describe_hash(lego_config(inputs.classes, solver, 1, 1, 0)),
   }
   if kind == "tasks":
     settings["forget"] = scale.forget

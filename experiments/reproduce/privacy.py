@@ -23,6 +23,7 @@ from experiments.reproduce.on_encodings import (
 from experiments.reproduce.scales import Scale
 from experiments.reproduce.tasks import Contender
 from legonet_jax import measures
+from legonet_jax.config import describe_hash
 from legonet_jax.ids import Ids
 
 _METHODS = (("lego", "ridge"), ("lego", "sgd"), ("fixsisa", "ridge"))
@@ -46,6 +47,7 @@ def privacy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
         "models": size.models,
         "targets": size.targets,
         "data": inputs.encodings().fingerprint,
+        "config": describe_hash(lego_config(inputs.classes, solver, 1, 1, 0)),
       }
       if method == "lego":
         settings |= {"n": size.adapters, "k": min(10, size.adapters)}

@@ -21,10 +21,9 @@ class FineTune(NamedTuple):
     retain: how many of D_retain its accuracy is measured on; None for all.
     encoder: network and image size.
     epochs, batch_size, learning_rate: of RNC.
-    shard_epochs, shard_rate, shard_steps: of SISA's sub-models, which have fewer
-      samples: epochs, rate, and the least number of steps.
-    tune_epochs, tune_rate, ngrad_epochs, ngrad_rate: of the two approximate ways. All
-      rates are chosen by `experiments.reproduce.choose`.
+    shard_epochs, shard_rate: of SISA's sub-models, which have fewer samples.
+    tune_epochs, tune_rate, ngrad_epochs, ngrad_rate: of the two approximate ways. The
+      rates of `cpu` are chosen by `experiments.reproduce.choose`.
     shards: s of SISA, of FixSISA and of the time of a request.
     sweep: those beside the first that SISA is trained with whole, for its accuracy.
     adapters: n of LegoNet on the same images.
@@ -40,7 +39,6 @@ class FineTune(NamedTuple):
   learning_rate: float
   shard_epochs: int
   shard_rate: float
-  shard_steps: int
   tune_epochs: int
   tune_rate: float
   ngrad_epochs: int
@@ -121,7 +119,7 @@ PAPER = Scale(
   shards=_SEGMENTATIONS,
   adapters=(100, 1000),
   forget=100,
-  penalties=(1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0),
+  penalties=(1e-3, 1e-2, 1e-1, 1.0),
   images=FineTune(
     samples=None,
     test=None,
@@ -132,7 +130,6 @@ PAPER = Scale(
     learning_rate=0.01,
     shard_epochs=10,
     shard_rate=0.01,
-    shard_steps=100,
     tune_epochs=1,
     tune_rate=0.01,
     ngrad_epochs=5,
@@ -160,8 +157,7 @@ CPU = dataclasses.replace(
     epochs=2,
     shard_epochs=4,
     shard_rate=0.02,
-    shard_steps=8,
-    sweep=(20,),
+    sweep=(20, 100),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
@@ -192,7 +188,6 @@ SMOKE = dataclasses.replace(
     learning_rate=0.01,
     shard_epochs=1,
     shard_rate=0.01,
-    shard_steps=1,
     tune_epochs=1,
     tune_rate=0.01,
     ngrad_epochs=5,
@@ -238,5 +233,4 @@ def shard_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
     rnc_config(tune, classes, seed),
     epochs=tune.shard_epochs,
     learning_rate=tune.shard_rate,
-    min_steps=tune.shard_steps,
   )

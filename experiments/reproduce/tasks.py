@@ -52,7 +52,8 @@ def run_tasks(
   """Both tasks, each from the same original model."""
   rng = np.random.default_rng(seed)
   model = contender.fit(data.ids)
-  label = int(rng.integers(int(data.labels.max()) + 1))
+  classes = np.unique(data.labels)
+  label = int(classes[rng.integers(len(classes))])
   random = np.sort(rng.choice(data.ids, forget, replace=False))
   gone = {
     "random100": (random, None),

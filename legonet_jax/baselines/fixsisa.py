@@ -3,6 +3,7 @@
 The layer of a shard is trained as an adapter of LegoNet is, with the same solver and
 the same map of encodings: a LegoNet with n = k = 1 on the samples of the shard. What
 differs between FixSISA and LegoNet is then only who trains on what, and who is asked.
+To forget is to train the shard again, as in SISA; LegoNet's `Ridge` subtracts instead.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ the set of samples, not of their rows, and a sample that is left out moves no ra
 number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ from legonet_jax.ids import Ids, hash_ids
 Augment = Literal["none", "flip", "flip_shift"]
 _SHIFT = 4  # pixels of the stored image, as is usual for CIFAR
 _AUGMENT_SALT = 1 << 62
+_BLOCK = 100  # images per call of a network that predicts or encodes
 
 
 class ImageTable(NamedTuple):
@@ -75,6 +76,19 @@ def batches(
       part = slice(at, at + size)
       batch = rows[part]
       yield Batch(table.images[batch], table.labels[batch], words[picked[part]])
+
+
+def in_blocks(
+  call: Callable[[NDArray[np.uint8]], jax.Array], images: NDArray[np.uint8]
+) -> NDArray[np.float32]:
+  """`call` on images [N, H, W, 3], in blocks of one shape; the last one is padded."""
+  out = []
+  for at in range(0, len(images), _BLOCK):
+    part = images[at : at + _BLOCK]
+    padded = np.zeros((_BLOCK, *images.shape[1:]), np.uint8)
+    padded[: len(part)] = part
+    out.append(np.asarray(call(padded))[: len(part)])
+  return np.concatenate(out)
 
 
 def augment(kind: Augment, images: jax.Array, words: jax.Array) -> jax.Array:

@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 import optax
 
 from legonet_jax import errors
-from legonet_jax.baselines.images import Augment, Batch, ImageTable, augment, batches
+from legonet_jax.baselines.images import (
+  Augment,
+  Batch,
+  ImageTable,
+  augment,
+  batches,
+  in_blocks,
+)
 from legonet_jax.baselines.learner import Learner
 from legonet_jax.encoder import resnet
 from legonet_jax.encoder.encode import ImageEncoder, encode_images, prepare, preprocess
 from legonet_jax.ids import Ids
 
 Schedule = Callable[[int], Any]
-
-# Images per call of the network when predicting; the last call is padded.
-_PREDICT = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +48,9 @@ class RncConfig:
     schedule: `cosine` decays to 0 after `warmup` of the steps; `constant` after it
       stays.
     warmup: the share of all steps in which the rate rises from 0.
-    head_factor: the linear layer, which starts from 0, has this times the rate.
     momentum: of SGD (Nesterov's).
     weight_decay: of all weights.
     augment: `none`, `flip`, or `flip_shift` (4 pixels of the stored image).
-    min_steps: with few samples, as many more passes as this many steps need.
     seed: of order and augmentation.
   """
 
@@ -59,11 +61,9 @@ class RncConfig:
   learning_rate: float = 0.01
   schedule: Literal["cosine", "constant"] = "cosine"
   warmup: float = 0.1
-  head_factor: float = 1.0
   momentum: float = 0.9
   weight_decay: float = 1e-4
   augment: Augment = "flip_shift"
-  min_steps: int = 1
   seed: int = 0
 
   def __post_init__(self) -> None:
@@ -120,13 +120,18 @@ def train(
     sign: -1 for ascent.
   """
   ids = np.sort(ids)
-  # A small shard has small batches; powers of two, because each size is compiled.
-  size = min(cfg.batch_size, max(8, 1 << (len(ids) - 1).bit_length()))
-  steps = -(-len(ids) // size)
-  epochs = max(cfg.epochs, -(-cfg.min_steps // steps))
-  data = batches(table, ids, size, epochs, cfg.seed + (stream << 32))
-  total = epochs * steps
+  size = batch_size(cfg, len(ids))
+  data = batches(table, ids, size, cfg.epochs, cfg.seed + (stream << 32))
+  total = cfg.epochs * -(-len(ids) // size)
   return _loop(cfg, model, data, schedule(cfg, total), sign)
+
+
+def batch_size(cfg: RncConfig, count: int) -> int:
+  """B for `count` samples: a small shard has small batches.
+
+  Powers of two, because each size is compiled.
+  """
+  return min(cfg.batch_size, max(8, 1 << (count - 1).bit_length()))
 
 
 def tune(cfg: RncConfig, model: RncModel, table: ImageTable, retain: Ids) -> RncModel:
@@ -146,13 +151,7 @@ def predict(
   folded = prepare(
     cfg.encoder, {"params": model.params, "batch_stats": model.batch_stats}
   )
-  out = []
-  for at in range(0, len(images), _PREDICT):
-    part = images[at : at + _PREDICT]
-    padded = np.zeros((_PREDICT, *images.shape[1:]), np.uint8)
-    padded[: len(part)] = part
-    out.append(np.asarray(_probs(cfg, folded, model.head, padded))[: len(part)])
-  return np.concatenate(out)
+  return in_blocks(functools.partial(_probs, cfg, folded, model.head), images)
 
 
 def rnc_learner(
@@ -196,7 +195,6 @@ def _loop(
     seed=0,
     schedule="constant",
     warmup=0.0,
-    min_steps=1,
   )
   opt_state = _momentum(fixed).init((model.params, model.head))
   model = jax.tree.map(jnp.copy, model)  # steps overwrite what they are given
@@ -239,8 +237,7 @@ def _step(
   grads, stats = jax.grad(loss, has_aux=True)(weights)
   moves, opt_state = _momentum(cfg).update(grads, opt_state, weights)
   params = jax.tree.map(lambda w, m: w - lr * m, weights[0], moves[0])
-  head = weights[1] - lr * cfg.head_factor * moves[1]
-  return RncModel(params, head, stats), opt_state
+  return RncModel(params, weights[1] - lr * moves[1], stats), opt_state
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -33,7 +33,7 @@ class SisaConfig:
   Attributes:
     shards: s.
     slices: R, the slices of a shard. With R > 1 every shard keeps R checkpoints, and
-      each stage has 2 / (R + 1) of the epochs, so that the whole work stays the same.
+      each stage has 2 / (R + 1) of the epochs, so that the work stays about the same.
     aggregate: the mean of the shards' probabilities, or their votes.
     seed: of the hash.
   """
@@ -57,10 +57,12 @@ class SisaState(NamedTuple):
   """What SISA keeps.
 
   Attributes:
+    settings: those of the fit: with others, ids would be looked for in wrong shards.
     ids: [m] int64, the retained samples, increasing.
     models: for each shard its R checkpoints; none for a shard without samples.
   """
 
+  settings: SisaConfig
   ids: Ids
   models: tuple[tuple[Model, ...], ...]
 
@@ -94,7 +96,7 @@ def fit(
   cfg: SisaConfig, learner: Learner, ids: ArrayLike
 ) -> tuple[SisaState, SisaInfo]:
   """Trains all shards on the samples `ids`."""
-  empty = SisaState(np.zeros(0, np.int64), ((),) * cfg.shards)
+  empty = SisaState(cfg, np.zeros(0, np.int64), ((),) * cfg.shards)
   return update(cfg, learner, empty, [], ids)
 
 
@@ -117,6 +119,10 @@ def update(
 ) -> tuple[SisaState, SisaInfo]:
   """Forgets and learns at once; trains only the shards and slices that change."""
   began = time.perf_counter()
+  if dataclasses.replace(state.settings, aggregate=cfg.aggregate) != cfg:
+    raise errors.ConfigError(
+      "the state was made with other shards, slices or seed; hand in those of the fit"
+    )
   gone, new = check_ids(forget), check_ids(add)
   if not len(gone) + len(new):
     raise errors.EmptyRequestError("the request names no sample; give at least one id")
@@ -146,7 +152,7 @@ def update(
     passed.append(samples)
   trained_shards = sum(samples > 0 for samples in passed)
   info = SisaInfo(trained_shards, sum(passed), time.perf_counter() - began)
-  return SisaState(ids, tuple(models)), info
+  return SisaState(cfg, ids, tuple(models)), info
 
 
 def predict(
@@ -180,7 +186,8 @@ def _train(
     model = models[-1] if models else learner.init(shard)
     upto = members[slices <= stage]
     if len(upto):
-      model = learner.train(model, upto, shard, 2 / (cfg.slices + 1))
+      stream = shard * cfg.slices + stage
+      model = learner.train(model, upto, stream, 2 / (cfg.slices + 1))
       passed += len(upto)
     models.append(model)
   return tuple(models), passed
