@@ -118,7 +118,8 @@ def _table(results: Results, source: str, task: str) -> Table:
     "D_unlearn that a membership attack calls non-members, beside that of a model "
     "fitted on D_retain only (refit). ToW is 1 for accuracies equal to the refit's. "
     "Seconds are for the whole request, with compilation and on a machine that did "
-    "other work: compare methods by the time table instead. ± is the 95 % t-interval over seeds. "
+    "other work: compare methods by the time table instead. ± is the 95 % t-interval "
+    "over seeds. "
   )
   return Table(
     f"main_{source}_{task}",
