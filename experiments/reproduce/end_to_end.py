@@ -48,6 +48,8 @@ def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   for seed in scale.network_seeds:
     make = functools.partial(_cell, scale, inputs, "tasks", seed)
     cells.append(make("rnc", {}, "rnc", _run_tasks))
+  for seed in scale.sisa_seeds:
+    make = functools.partial(_cell, scale, inputs, "tasks", seed)
     size = {"s": shards, "slices": 1}
     cells.append(make("sisa", size, f"sisa-s{shards}", _run_tasks))
   return cells

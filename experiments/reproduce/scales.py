@@ -65,7 +65,8 @@ class Scale:
   Attributes:
     name: of the scale.
     seeds: seeds of LegoNet, FixSISA and one linear layer.
-    network_seeds: seeds of RNC and SISA, which fine-tune whole networks.
+    network_seeds: seeds of RNC, which fine-tunes a whole network.
+    sisa_seeds: seeds of SISA, which fine-tunes s of them.
     sweep_seeds: seeds of SISA at all other s.
     explain_seeds: seeds of the study of what n does.
     samples: N of the encodings; None for all.
@@ -83,6 +84,7 @@ class Scale:
   name: str
   seeds: tuple[int, ...]
   network_seeds: tuple[int, ...]
+  sisa_seeds: tuple[int, ...]
   sweep_seeds: tuple[int, ...]
   explain_seeds: tuple[int, ...]
   samples: int | None
@@ -110,6 +112,7 @@ PAPER = Scale(
   name="paper",
   seeds=(0, 1, 2, 3, 4),
   network_seeds=(0, 1, 2, 3, 4),
+  sisa_seeds=(0, 1, 2, 3, 4),
   sweep_seeds=(0, 1, 2, 3, 4),
   explain_seeds=(0, 1, 2, 3, 4),
   samples=None,
@@ -146,6 +149,7 @@ CPU = dataclasses.replace(
   PAPER,
   name="cpu",
   network_seeds=(0, 1, 2),
+  sisa_seeds=(0, 1),
   sweep_seeds=(0,),
   explain_seeds=(0,),
   evaluate=10_000,
@@ -168,6 +172,7 @@ SMOKE = dataclasses.replace(
   name="smoke",
   seeds=(0, 1),
   network_seeds=(0,),
+  sisa_seeds=(0,),
   sweep_seeds=(),
   explain_seeds=(0,),
   samples=400,
