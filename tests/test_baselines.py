@@ -122,7 +122,7 @@ def test_only_shards_that_are_hit_are_trained_and_from_the_first_changed_slice(
         continue
       for stage in range(min(hit), cfg.slices):
         upto = sum(place[i][0] == shard and place[i][1] <= stage for i in kept)
-        wanted += [(shard, upto)] if upto else []
+        wanted += [(shard * cfg.slices + stage, upto)] if upto else []
     assert calls == wanted
     assert info.samples_passed == sum(count for _, count in wanted)
     calls.clear()
@@ -145,9 +145,17 @@ def test_a_shard_can_become_empty_and_be_filled_again():
   assert calls == []
   assert info.samples_passed == info.shards_trained == 0
   again, info = sisa.learn(cfg, learner, emptied, gone[::-1])
-  assert {shard for shard, _ in calls} == {1}
+  assert {stream // cfg.slices for stream, _ in calls} == {1}
   assert info.shards_trained == 1
   assert same(again, state)
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"shards": 4}, {"slices": 1}])
+def test_a_request_with_the_settings_of_another_fit_is_refused(other):
+  cfg, learner = SisaConfig(shards=3, slices=2), recorder()
+  state, _ = sisa.fit(cfg, learner, POOL)
+  with pytest.raises(errors.ConfigError, match="other shards"):
+    sisa.unlearn(dataclasses.replace(cfg, **other), learner, state, POOL[:1])
 
 
 def test_shards_and_slices_follow_from_the_id_and_are_about_equal():

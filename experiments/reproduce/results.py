@@ -90,6 +90,12 @@ def load(folder: pathlib.Path, empty: Results | None = None) -> Results:
 
 def _originals(cells: tuple[Cell, ...]) -> list[Cell]:
   """Accuracy of whole networks before they forgot: tasks cells have trained them."""
+
+  def who(cell: Cell) -> tuple[Any, ...]:
+    names = ("source", "method", "s", "seed")
+    return tuple(cell.settings.get(name) for name in names)
+
+  known = {who(cell) for cell in cells if cell.kind == "accuracy"}
   return [
     cell._replace(
       name=f"{cell.name} (original)",
@@ -98,7 +104,9 @@ def _originals(cells: tuple[Cell, ...]) -> list[Cell]:
       seconds=0.0,
     )
     for cell in cells
-    if cell.kind == "tasks" and cell.settings["method"] in ("rnc", "sisa")
+    if cell.kind == "tasks"
+    and cell.settings["method"] in ("rnc", "sisa")
+    and who(cell) not in known
   ]
 
 
