@@ -30,15 +30,13 @@ from legonet_jax.config import describe_hash
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids
 
-_TURNS = 5  # requests of one time cell
-
 
 def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """Table 1 on images."""
   tune, cells = scale.images, []
   shards = tune.shards[0]
   for seed in scale.seeds:
-    make = functools.partial(_cell, scale, inputs, "tasks", seed)
+    make = functools.partial(make_cell, scale, inputs, "tasks", seed)
     for solver in SOLVERS:
       for n in sorted({tune.adapters[0], tune.adapters[-1]}):
         size = {"solver": solver, "n": n, "k": min(10, n)}
@@ -46,10 +44,10 @@ def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
       size = {"solver": solver, "s": shards}
       cells.append(make("fixsisa", size, f"fixsisa-{solver}-s{shards}", _run_tasks))
   for seed in scale.network_seeds:
-    make = functools.partial(_cell, scale, inputs, "tasks", seed)
+    make = functools.partial(make_cell, scale, inputs, "tasks", seed)
     cells.append(make("rnc", {}, "rnc", _run_tasks))
   for seed in scale.sisa_seeds:
-    make = functools.partial(_cell, scale, inputs, "tasks", seed)
+    make = functools.partial(make_cell, scale, inputs, "tasks", seed)
     size = {"s": shards, "slices": 1}
     cells.append(make("sisa", size, f"sisa-s{shards}", _run_tasks))
   return cells
@@ -59,7 +57,7 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """SISA's rows of Table 2 and Figure 3, and the others on the same images."""
   tune, cells = scale.images, []
   for seed in scale.seeds:
-    make = functools.partial(_cell, scale, inputs, "accuracy", seed)
+    make = functools.partial(make_cell, scale, inputs, "accuracy", seed)
     for solver in SOLVERS:
       for s in tune.shards:
         size = {"solver": solver, "s": s}
@@ -72,23 +70,14 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
     cell for cell in task_cells(scale, inputs) if cell.settings["method"] == "sisa"
   ]
   for seed in scale.sweep_seeds:
-    make = functools.partial(_cell, scale, inputs, "accuracy", seed)
+    make = functools.partial(make_cell, scale, inputs, "accuracy", seed)
     for s in tune.sweep:
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
   return cells
 
 
-def time_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
-  """Figure 3's seconds per request, all contenders in turns in one process."""
-  turns = min(_TURNS, scale.images.requests)
-  return [
-    _cell(scale, inputs, "time", seed, "all", {"turns": turns}, "time", _run_time)
-    for seed in range(-(-scale.images.requests // turns))
-  ]
-
-
-def _cell(
+def make_cell(
   scale: Scale,
   inputs: Inputs,
   kind: str,
@@ -98,6 +87,7 @@ def _cell(
   name: str,
   run: Any,
 ) -> Cell:
+  """A cell on images; `size` is what its method is made with."""
   tune = scale.images
   settings = {
     "dataset": inputs.dataset,
@@ -200,7 +190,7 @@ def sisa_contender(
   )
 
 
-def _contender(
+def make_contender(
   scale: Scale, inputs: Inputs, settings: dict[str, Any]
 ) -> tuple[Contender, Data]:
   """The method of a cell and what it is given: images, or their encodings."""
@@ -227,73 +217,14 @@ def _contender(
 
 
 def _run_tasks(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
-  contender, data = _contender(scale, inputs, settings)
+  contender, data = make_contender(scale, inputs, settings)
   return run_tasks(contender, data, settings["seed"], scale.forget, scale.images.retain)
 
 
 def _run_accuracy(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
-  contender, data = _contender(scale, inputs, settings)
+  contender, data = make_contender(scale, inputs, settings)
   began = time.perf_counter()
   model = wait(contender.fit(data.ids))
   seconds = time.perf_counter() - began
   test = measures.accuracy(contender.predict(model, data.test), data.test_labels)
   return {"train": None, "test": test, "fit_seconds": seconds, "balance": None}
-
-
-def _contenders(scale: Scale) -> list[dict[str, Any]]:
-  """All that are timed: SISA, FixSISA and LegoNet at every segmentation."""
-  tune, found = scale.images, []
-  for s in tune.shards:
-    one = {"s": s, "segmentation": s}
-    found.append({"method": "sisa", **one})
-    found += [{"method": "fixsisa", "solver": solver, **one} for solver in SOLVERS]
-  for n in tune.adapters:
-    k = min(10, n)
-    size = {"n": n, "k": k, "segmentation": n // k}
-    found += [{"method": "lego", "solver": solver, **size} for solver in SOLVERS]
-  return found
-
-
-def _run_time(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
-  """One sample per request, the contenders in turns."""
-  seed, rows = settings["seed"], _contenders(scale)
-  train, _ = inputs.images(seed)
-  gone = np.random.default_rng(seed).choice(train.ids, settings["turns"], replace=False)
-  prepared = []
-  for row in rows:
-    contender, data = _contender(scale, inputs, {**row, "seed": seed})
-    if row["method"] == "sisa":
-      # With one slice a shard is trained from the pretrained weights: its old model is
-      # not looked at, so none needs to be trained before the clock starts.
-      split = SisaConfig(row["s"], seed=seed)
-      model: Any = sisa.SisaState(split, data.ids, ((None,),) * row["s"])
-      first = _first_of_each_shape(scale, inputs, split, data.ids, gone)
-    else:
-      model, first = contender.fit(data.ids), gone[:1]
-    for sample in first:  # compiles before the clock starts
-      _request(contender, model, sample)
-    prepared.append((contender, model))
-    row["requests"] = []
-  for sample in gone:
-    for row, (contender, model) in zip(rows, prepared, strict=True):
-      began = time.perf_counter()
-      _request(contender, model, sample)
-      row["requests"].append(time.perf_counter() - began)
-  return {"rows": rows}
-
-
-def _request(contender: Contender, model: Any, sample: int) -> None:
-  wanted = np.array([sample])
-  wait(contender.forget["retrain"](model, wanted, wanted))
-
-
-def _first_of_each_shape(
-  scale: Scale, inputs: Inputs, split: SisaConfig, ids: Ids, gone: Ids
-) -> list[int]:
-  """The first of the samples for each size of batch that their shards train with."""
-  cfg = shard_config(scale.images, inputs.classes, split.seed)
-  sizes = np.bincount(sisa.shard_of(split, ids), minlength=split.shards) - 1
-  shapes: dict[int, int] = {}
-  for sample, shard in zip(gone.tolist(), sisa.shard_of(split, gone), strict=True):
-    shapes.setdefault(rnc.batch_size(cfg, int(sizes[shard])), sample)
-  return list(shapes.values())

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from experiments.reproduce import end_to_end, on_encodings, privacy
+from experiments.reproduce import end_to_end, on_encodings, privacy, timing
 from experiments.reproduce.cells import Cell
 from experiments.reproduce.inputs import Inputs, make_inputs
 from experiments.reproduce.scales import SCALES, Scale
@@ -16,7 +16,7 @@ SUITES: dict[str, tuple[Suite, ...]] = {
   "main": (on_encodings.task_cells, end_to_end.task_cells),
   "ablation": (on_encodings.accuracy_cells, end_to_end.accuracy_cells),
   "hyperparameters": (on_encodings.accuracy_cells, on_encodings.explain_cells),
-  "time": (end_to_end.time_cells,),
+  "time": (timing.time_cells,),
   "cost": (),
   "privacy": (privacy.privacy_cells,),
 }
@@ -25,7 +25,7 @@ _ALL = (
   on_encodings.task_cells,
   on_encodings.explain_cells,
   privacy.privacy_cells,
-  end_to_end.time_cells,
+  timing.time_cells,
   end_to_end.task_cells,
   end_to_end.accuracy_cells,
 )
