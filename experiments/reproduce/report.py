@@ -72,11 +72,16 @@ def _introduction(results: Results) -> str:
   return (
     "These are the tables and figures of the paper “LegoNet: A Fast and Exact "
     "Unlearning Architecture”, computed again with legonet-jax, with the paper's "
-    f"numbers beside ours. They come from {len(results.cells)} measured cells that "
+    f"numbers beside ours. They come from {len(_names(results))} measured cells that "
     f"took {hours:.2f} hours of computing at scale {results.scale}; every caption says "
     "on what data and hardware, with which seeds and by which command. A dash (–) is a "
     "number that was not measured, or that the paper does not give."
   )
+
+
+def _names(results: Results) -> set[str]:
+  """Names of the files; `load` may show one of them in two ways."""
+  return {cell.name for cell in results.cells}
 
 
 def provenance_tables(results: Results) -> list[Table]:
@@ -90,7 +95,7 @@ def provenance_tables(results: Results) -> list[Table]:
   facts = [
     {"what": "dataset", "value": results.dataset},
     {"what": "scale", "value": results.scale},
-    {"what": "cells", "value": str(len(results.cells))},
+    {"what": "cells", "value": str(len(_names(results)))},
     {
       "what": "seconds in all",
       "value": f"{sum(c.seconds for c in results.cells):,.1f}",
@@ -113,6 +118,7 @@ def provenance_tables(results: Results) -> list[Table]:
       "finished": cell.finished,
     }
     for cell in results.cells
+    if cell.seconds
   ]
   return [
     from_rows("provenance", "The run", "As the cells record it.", facts),

@@ -98,7 +98,6 @@ def _originals(cells: tuple[Cell, ...]) -> list[Cell]:
   known = {who(cell) for cell in cells if cell.kind == "accuracy"}
   return [
     cell._replace(
-      name=f"{cell.name} (original)",
       kind="accuracy",
       result={"test": cell.result["random100"]["before"]["test"]},
       seconds=0.0,

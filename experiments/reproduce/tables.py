@@ -153,7 +153,7 @@ def provenance(results: Results, cells: Iterable[Cell]) -> str:
     return f"{start}; no cell measured yet."
   cells = [cell for cell in results.cells if cell.name in used]
   kinds = listed({data(cell.settings) for cell in cells}, "; ")
-  count = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+  count = "1 cell" if len(used) == 1 else f"{len(used)} cells"
   seeds = ", ".join(map(str, sorted({cell.seed for cell in cells})))
   machines = listed({hardware(cell.environment) for cell in cells}, "; ")
   commands = listed({f"`{cell.command}`" for cell in cells}, ", ")
@@ -173,7 +173,9 @@ def hardware(environment: Mapping[str, Any]) -> str:
   device = str(environment.get("device", ""))
   cores = environment.get("cores") or environment.get("cpu_threads")
   name = chip if device.lower() in ("", "cpu") else f"{device} and {chip}"
-  return f"{name}, {cores} cores" if cores else str(name)
+  if not cores:
+    return str(name)
+  return f"{name}, {cores} core{'s' if int(cores) != 1 else ''}"
 
 
 def solvers_of(results: Results, kind: str, **settings: Any) -> list[str]:
