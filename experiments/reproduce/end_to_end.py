@@ -134,7 +134,7 @@ def encode_table(
   spec = scale.images.encoder
   params = encoder.prepare(spec, variables)
   encode = jax.jit(functools.partial(encoder.encode_images, spec))
-  return in_blocks(functools.partial(encode, params), table.images)
+  return in_blocks(functools.partial(encode, params), table.images)[:, : scale.features]
 
 
 @functools.lru_cache(maxsize=1)

@@ -66,7 +66,7 @@ def make_inputs(
     if encodings is not None:
       train, test = _read_encodings(encodings)
       _check_labels(dataset, train)
-      return _limited(train, test, scale.samples)
+      return _limited(train, test, scale)
     if not smoke or dataset != "cifar10":
       raise errors.DataError(
         f"the encodings of {dataset} are needed: give --encodings DIR, made by"
@@ -76,7 +76,7 @@ def make_inputs(
       common.Split(split.encodings.astype(np.float16), split.labels)
       for split in embedded.load_embedded()
     )
-    return _limited(own, other, scale.samples)
+    return _limited(own, other, scale)
 
   @functools.lru_cache(maxsize=1)
   def table(feature_map: Any) -> lego.Samples:
@@ -145,9 +145,10 @@ def _check_labels(dataset: str, split: common.Split) -> None:
     )
 
 
-def _limited(train: common.Split, test: common.Split, limit: int | None) -> Encoded:
+def _limited(train: common.Split, test: common.Split, scale: Scale) -> Encoded:
+  rows, columns = slice(scale.samples), slice(scale.features)
   train, test = (
-    common.Split(s.encodings[:limit], s.labels[:limit].astype(np.int64))
+    common.Split(s.encodings[rows, columns], s.labels[rows].astype(np.int64))
     for s in (train, test)
   )
   sha = hashlib.sha256()

@@ -26,14 +26,13 @@ from legonet_jax import measures
 from legonet_jax.config import describe_hash
 from legonet_jax.ids import Ids
 
-_METHODS = (("lego", "ridge"), ("lego", "sgd"), ("fixsisa", "ridge"))
 _SHARDS = 10
 
 
 def privacy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """One cell for each method and strategy."""
   cells, size = [], scale.privacy
-  for method, solver in _METHODS:
+  for method, solver in size.methods:
     for strategy in ("retrain", "none"):
       settings = {
         "dataset": inputs.dataset,

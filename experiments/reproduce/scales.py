@@ -56,6 +56,11 @@ class Privacy(NamedTuple):
   samples: int
   targets: int
   adapters: int
+  methods: tuple[tuple[str, str], ...] = (
+    ("lego", "ridge"),
+    ("lego", "sgd"),
+    ("fixsisa", "ridge"),
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Scale:
     sweep_seeds: seeds of SISA at all other s.
     explain_seeds: seeds of the study of what n does.
     samples: N of the encodings; None for all.
+    features: how many features of an encoding are used; None for all.
     evaluate: how many training encodings an accuracy is measured on; None for all.
     grid: pairs (n, k) of Figures 3 and 4 and Table 2, and all between them.
     sgd_grid: those pairs alone that the paper shows, for the slower solver.
@@ -88,6 +94,7 @@ class Scale:
   sweep_seeds: tuple[int, ...]
   explain_seeds: tuple[int, ...]
   samples: int | None
+  features: int | None
   evaluate: int | None
   grid: tuple[tuple[int, int], ...]
   sgd_grid: tuple[tuple[int, int], ...]
@@ -116,6 +123,7 @@ PAPER = Scale(
   sweep_seeds=(0, 1, 2, 3, 4),
   explain_seeds=(0, 1, 2, 3, 4),
   samples=None,
+  features=None,
   evaluate=None,
   grid=(*_SHOWN, *_BETWEEN),
   sgd_grid=_SHOWN,
@@ -170,12 +178,13 @@ CPU = dataclasses.replace(
 SMOKE = dataclasses.replace(
   PAPER,
   name="smoke",
-  seeds=(0, 1),
+  seeds=(0,),
   network_seeds=(0,),
   sisa_seeds=(0,),
   sweep_seeds=(),
   explain_seeds=(0,),
   samples=400,
+  features=64,
   evaluate=200,
   grid=((10, 1), (20, 2)),
   sgd_grid=((10, 1),),
@@ -202,7 +211,7 @@ SMOKE = dataclasses.replace(
     adapters=(8,),
     requests=1,
   ),
-  privacy=Privacy(models=4, samples=100, targets=10, adapters=5),
+  privacy=Privacy(4, 100, 10, 5, methods=(("lego", "ridge"),)),
 )
 
 SCALES = {scale.name: scale for scale in (SMOKE, CPU, PAPER)}
