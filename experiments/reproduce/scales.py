@@ -1,4 +1,4 @@
-"""How large a reproduction is: the paper's setting, two cores, or a minute.
+"""How large a reproduction is: the paper's setting, two cores, or a smoke test.
 
 `paper` has the paper's data, image size and segmentations; where it gives no number
 (epochs, rates, seeds) the choice is ours. `cpu` keeps all encodings and cuts the images
