@@ -1,4 +1,4 @@
-"""The rates of RNC, Tune and NGrad, chosen on training images that no table uses.
+"""The rates of RNC, SISA's shards, Tune and NGrad, chosen on held-out training images.
 
     python -m experiments.reproduce.choose --images DIR --weights FILE
 
@@ -61,7 +61,12 @@ def main() -> None:
   spec = encoder.ImageEncoder("resnet34", args.size)
   weights = encoder.load(encoder.build_resnet(spec.name), args.weights).variables
   base = RncConfig(10, spec, args.epochs, args.batch, seed=_SEED)
-  report: dict[str, Any] = {"settings": {k: str(v) for k, v in vars(args).items()}}
+  settings = {
+    name: value.name if isinstance(value, pathlib.Path) else value
+    for name, value in vars(args).items()
+    if name != "out"
+  }
+  report: dict[str, Any] = {"settings": settings}
   report["train"] = fits = []
   models = {}
   for rate in RATES:
