@@ -5,7 +5,8 @@ On a GPU or TPU that is `lax.conv`. XLA's convolution on a CPU is slow on small 
 products), so there the form follows from the shape:
 
     1×1                  one matrix product
-    3×3, stride 1        Winograd: fewer products, all of them large
+    3×3, stride 1        Winograd: fewer products, all of them large (in training not
+                         on 2×2 maps, where transforming the kernel costs more)
     k×k on a small map   im2col: patches side by side, one matrix product
     anything else        `lax.conv`
 

@@ -135,7 +135,7 @@ def build_resnet(name: str) -> ResNet:
 
 def init(net: ResNet, key: jax.Array) -> Variables:
   """Random variables: `params` and `batch_stats`, initialised as torchvision does."""
-  # Training mode has the plainest convolutions, so it is the quickest to trace.
+  # Compiled, because shapes alone decide the draws: run eagerly, the network is too.
   train = net.clone(mode="train")
   variables: Variables = jax.jit(train.init)(key, jnp.zeros((1, 32, 32, 3)))
   return variables
