@@ -43,9 +43,8 @@ def sgd_parts(classes: int) -> dict[str, float]:
   shape = (solver.tile_batches, solver.lanes, solver.batch_size)
   codes = rng.integers(0, 50, (*shape, 512)).astype(np.int8)
   labels = rng.integers(0, classes, shape).astype(np.int32)
-  lanes = training.start_lanes(
-    cfg, 512, ids_lib.to_words(np.arange(solver.lanes, dtype=np.int64))
-  )
+  words = ids_lib.to_words(np.arange(solver.lanes, dtype=np.int64))
+  lanes = training.start_lanes(cfg, 512, np.uint32(0), words)
   x = adapters.dequantize(cfg, jnp.asarray(codes[0]))
   w = lanes.weights
   z = jnp.einsum("lcd,lbd->lcb", w, x)

@@ -1,20 +1,18 @@
 """What the experiments share: real encodings, accuracy, result files."""
 
 import argparse
-import dataclasses
 import json
 import pathlib
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 import legonet_jax as lego
 from legonet_jax import errors, files
+from legonet_jax.prediction import predict_array
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-_predict = jax.jit(lego.predict, static_argnums=0)
 
 
 class Split(NamedTuple):
@@ -58,9 +56,7 @@ def probabilities(
   cfg: lego.LegoConfig, state: lego.LegoState, encodings: NDArray[np.floating]
 ) -> NDArray[np.float32]:
   """p [B, C] of encodings [B, d]."""
-  # The seed has no part in a prediction; with it, every seed would be compiled anew.
-  same = dataclasses.replace(cfg, seed=0)
-  return np.asarray(_predict(same, state.model, np.asarray(encodings)))
+  return predict_array(cfg, state.model, encodings)
 
 
 def save(folder: pathlib.Path, name: str, result: dict[str, Any]) -> pathlib.Path:

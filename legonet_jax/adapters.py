@@ -9,15 +9,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from numpy.typing import ArrayLike
 
 from legonet_jax import features, ids as ids_lib
 from legonet_jax.config import LegoConfig
 from legonet_jax.solvers import Sgd
 
 
-def init_weights(cfg: LegoConfig, dim: int, words: jax.Array) -> jax.Array:
-  """Random W_j [C, d] from the adapter's own id (as `words` [2]), and nothing else."""
-  key = ids_lib.fold_in_id(cfg.seed, ids_lib.INIT_STREAM, words)
+def init_weights(
+  cfg: LegoConfig, dim: int, seed: ArrayLike, words: jax.Array
+) -> jax.Array:
+  """Random W_j [C, d] from seed and the adapter's own id (as `words` [2]) alone."""
+  key = ids_lib.fold_in_id(seed, ids_lib.INIT_STREAM, words)
   solver: Sgd = cfg.solver
   return solver.init_scale * jax.random.normal(key, (cfg.num_classes, dim), jnp.float32)
 

@@ -96,9 +96,17 @@ def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
   """`cfg` with stand-ins for what has no part in training an adapter from its start.
 
   Executables are kept by their settings: with these, other seeds, n and k share them.
+  Where the seed has a part it is an argument of its own.
   """
   return dataclasses.replace(
     cfg, num_adapters=1, top_k=1, seed=0, key_noise=0.0, encoder=""
+  )
+
+
+def for_prediction(cfg: LegoConfig) -> LegoConfig:
+  """As `for_one_adapter`, of what has no part in a prediction; n is in the shapes."""
+  return dataclasses.replace(
+    for_one_adapter(cfg), num_adapters=cfg.top_k, top_k=cfg.top_k, solver=Ridge()
   )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors, numerics
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, for_one_adapter
 
 MAX_CODE = 127
 EXACT_SCORE = 2**23
@@ -98,7 +98,7 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
       f"encodings have shape {rows.shape} and type {rows.dtype};"
       " give real numbers [samples, width]"
     )
-  codes = np.empty(rows.shape, np.int8)
+  codes, shared = np.empty(rows.shape, np.int8), for_one_adapter(cfg)
   for start in range(0, len(rows), _BLOCK):
     part = rows[start : start + _BLOCK].astype(np.float32)
     sane = (np.abs(part) < _TOO_LARGE).all(axis=1)  # False for NaN as well
@@ -109,5 +109,6 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
       )
     block = np.zeros((_BLOCK, rows.shape[1]), np.float32)
     block[: len(part)] = part
-    codes[start : start + _BLOCK] = np.asarray(_encode_block(cfg, block))[: len(part)]
+    coded = np.asarray(_encode_block(shared, block))
+    codes[start : start + _BLOCK] = coded[: len(part)]
   return codes

@@ -6,7 +6,7 @@ all positions after it. Ids are non-negative int64 numbers given by the caller.
 
 import jax
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ def hash_order(seed: int, ids: Ids) -> NDArray[np.intp]:
   return np.argsort(hash_ids(seed, ids))
 
 
-def fold_in_id(seed: int, stream: int, words: jax.Array) -> jax.Array:
+def fold_in_id(seed: ArrayLike, stream: int, words: jax.Array) -> jax.Array:
   """A PRNG key from an id given as two 32-bit `words` [2] (see `to_words`)."""
   key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), stream)
   return jax.random.fold_in(jax.random.fold_in(key, words[0]), words[1])

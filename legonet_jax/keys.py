@@ -10,6 +10,7 @@ first n, and the keys are again those of a fresh fit. Under `given` nothing can 
 Under `keep` the paper's hole stays open: the encoding of a deleted anchor lives on.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors, features, ids as ids_lib
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, for_one_adapter
 from legonet_jax.ids import Ids
 from legonet_jax.samples import Samples, rows_of
 
@@ -39,7 +40,9 @@ def keys_from_anchors(
 ) -> NDArray[np.int8]:
   """K [n, d] int8, in code units: an anchor's codes plus ξ_j, rounded."""
   codes = samples.codes[rows_of(samples, anchors)]
-  return _check(cfg, np.asarray(_perturb(cfg, codes, ids_lib.to_words(anchors))))
+  words = ids_lib.to_words(anchors)
+  keys = _perturb(_for_keys(cfg), codes, np.uint32(cfg.seed), words)
+  return _check(cfg, np.asarray(keys))
 
 
 def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
@@ -54,12 +57,14 @@ def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _perturb(cfg: LegoConfig, codes: jax.Array, words: jax.Array) -> jax.Array:
+def _perturb(
+  cfg: LegoConfig, codes: jax.Array, seed: jax.Array, words: jax.Array
+) -> jax.Array:
   dim = codes.shape[-1]
   unit, m = features.unit(cfg, dim), features.levels(cfg, dim)
 
   def one(code: jax.Array, word: jax.Array) -> jax.Array:
-    key = ids_lib.fold_in_id(cfg.seed, ids_lib.KEY_STREAM, word)
+    key = ids_lib.fold_in_id(seed, ids_lib.KEY_STREAM, word)
     xi = cfg.key_noise / unit * jax.random.normal(key, (dim,), jnp.float32)
     return jnp.clip(jnp.round(code.astype(jnp.float32) + xi), -m, m).astype(jnp.int8)
 
@@ -68,7 +73,12 @@ def _perturb(cfg: LegoConfig, codes: jax.Array, words: jax.Array) -> jax.Array:
 
 def compile_all(cfg: LegoConfig, codes: NDArray[np.int8]) -> None:
   """Compiles what `keys_from_anchors` runs on codes [n, d]."""
-  _perturb(cfg, codes, np.zeros((len(codes), 2), np.uint32))
+  words = np.zeros((len(codes), 2), np.uint32)
+  _perturb(_for_keys(cfg), codes, np.uint32(cfg.seed), words)
+
+
+def _for_keys(cfg: LegoConfig) -> LegoConfig:
+  return dataclasses.replace(for_one_adapter(cfg), key_noise=cfg.key_noise)
 
 
 def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:

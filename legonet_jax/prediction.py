@@ -1,17 +1,21 @@
 """p = 1/k Σ M_z'(e, θ_z') (paper, eq. 2): the mean of the k activated adapters.
 
-Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding.
+Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding; and
+`predict_array` for arrays of the host, which compiles the same whatever their length.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from legonet_jax import adapters, errors, features, routing
-from legonet_jax.config import LegoConfig
+from legonet_jax.config import LegoConfig, for_prediction
 
 _BLOCK = 128
+_BLOCKS = 8  # of one call of `predict_array`
 
 
 class Model(NamedTuple):
@@ -93,3 +97,20 @@ def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
   if full == len(encodings):
     return p
   return jnp.concatenate([p, block(encodings[full:])])
+
+
+_predict = jax.jit(predict, static_argnums=0)
+
+
+def predict_array(
+  cfg: LegoConfig, model: Model, encodings: NDArray[Any]
+) -> NDArray[np.float32]:
+  """`predict` of a host array [B, d], jitted; at most two shapes are ever compiled."""
+  rows = _BLOCK if len(encodings) <= _BLOCK else _BLOCK * _BLOCKS
+  shared, out = for_prediction(cfg), np.empty((len(encodings), cfg.num_classes), "f4")
+  for at in range(0, len(encodings), rows):
+    part = encodings[at : at + rows]
+    block = np.zeros((rows, *encodings.shape[1:]), encodings.dtype)
+    block[: len(part)] = part
+    out[at : at + rows] = np.asarray(_predict(shared, model, block))[: len(part)]
+  return out

@@ -71,11 +71,11 @@ def step(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def start_lanes(cfg: LegoConfig, dim: int, words: jax.Array) -> Lanes:
+def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) -> Lanes:
   """Fresh lanes for the adapters with ids `words` [lanes, 2]."""
 
   def one(word: jax.Array) -> Lanes:
-    weights = adapters_lib.init_weights(cfg, dim, word)
+    weights = adapters_lib.init_weights(cfg, dim, seed, word)
     return Lanes(weights, make_optimizer(cfg.solver).init(weights))
 
   return jax.vmap(one)(words)
@@ -157,7 +157,8 @@ def train_adapters(
     spans = [rows[members.offsets[i] : members.offsets[i + 1]] for i in group]
     lane_ids = np.zeros(width, np.int64)
     lane_ids[: len(group)] = adapter_ids[group]
-    lanes = start_lanes(cfg, samples.codes.shape[1], ids_lib.to_words(lane_ids))
+    words, dim = ids_lib.to_words(lane_ids), samples.codes.shape[1]
+    lanes = start_lanes(shared, dim, np.uint32(cfg.seed), words)
     for tile in _tiles(solver, samples, spans):
       lanes = run_tile(shared, lanes, tile)
       # Tiles dispatched ahead would pile up; the other cores have work of their own.
@@ -179,10 +180,11 @@ def train_adapters(
 def compile_all(cfg: LegoConfig, dim: int) -> None:
   """Compiles once what the workers would otherwise all compile at the same time."""
   solver: Sgd = cfg.solver
-  lanes = start_lanes(cfg, dim, np.zeros((solver.lanes, 2), np.uint32))
+  shared, words = for_one_adapter(cfg), np.zeros((solver.lanes, 2), np.uint32)
+  lanes = start_lanes(shared, dim, np.uint32(cfg.seed), words)
   shape = (solver.tile_batches, solver.lanes, solver.batch_size)
   codes, labels = np.zeros((*shape, dim), np.int8), np.full(shape, -1, np.int32)
-  run_tile(for_one_adapter(cfg), lanes, Tile(codes, labels, np.int32(0), np.int32(0)))
+  run_tile(shared, lanes, Tile(codes, labels, np.int32(0), np.int32(0)))
 
 
 def _tiles(

@@ -67,7 +67,9 @@ class GradientTest(chex.TestCase):
   def test_a_step_without_samples_changes_nothing_at_all(self, name):
     cfg = config(name)
     words = jnp.zeros((1, 2), jnp.uint32)
-    lane = jax.tree.map(lambda a: a[0], training.start_lanes(cfg, DIM, words))
+    lane = jax.tree.map(
+      lambda a: a[0], training.start_lanes(cfg, DIM, np.uint32(0), words)
+    )
     codes = jnp.ones((4, DIM), jnp.int8)
     # First a real step, so that momentum and moments are not zero.
     step = self.variant(lambda *a: training.step(cfg, *a))
@@ -83,7 +85,7 @@ def train_oracle(cfg, samples, rows, adapter_id):
   """Plain mini-batch SGD with momentum, one adapter, in float64."""
   options = dict(cfg.solver.options)
   words = jnp.asarray(ids_lib.to_words(np.asarray([adapter_id])))[0]
-  w = np.asarray(adapters.init_weights(cfg, DIM, words), np.float64)
+  w = np.asarray(adapters.init_weights(cfg, DIM, cfg.seed, words), np.float64)
   velocity = np.zeros_like(w)
   size = cfg.solver.batch_size
   x = samples.codes.astype(np.float64) * features.unit(cfg, DIM)
@@ -112,8 +114,9 @@ def test_every_adapter_equals_plain_float64_training_on_its_members(samples, nam
 
 def test_initial_weights_come_from_the_adapters_id_and_not_from_its_lane():
   ids = np.array([5, 2**40 + 5, 9])
-  lanes = training.start_lanes(CONFIG, DIM, ids_lib.to_words(ids))
-  turned = training.start_lanes(CONFIG, DIM, ids_lib.to_words(ids[::-1].copy()))
+  start = functools.partial(training.start_lanes, CONFIG, DIM, np.uint32(0))
+  lanes = start(ids_lib.to_words(ids))
+  turned = start(ids_lib.to_words(ids[::-1].copy()))
   np.testing.assert_array_equal(lanes.weights, turned.weights[::-1])
   assert len(np.unique(np.asarray(lanes.weights)[:, 0, 0])) == 3
 

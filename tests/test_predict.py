@@ -4,10 +4,11 @@ import dataclasses
 
 from absl.testing import parameterized
 import chex
-from conftest import CLASSES, CONFIG, encodings
+from conftest import CLASSES, CONFIG, SGD, encodings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from legonet_jax import features, prediction
 from legonet_jax.prediction import Model, predict
@@ -76,3 +77,27 @@ def test_a_dead_adapter_is_never_activated():
   codes = features.encode_features(CONFIG, jnp.asarray(encodings(200, seed=3)))
   active = prediction.activate(CONFIG, m, codes)
   assert not np.isin(np.asarray(active), (2, 5)).any()
+
+
+@pytest.mark.parametrize("aggregate", ["probs", "logits"])
+def test_a_host_array_of_any_length_is_predicted_by_two_executables(aggregate):
+  cfg, m = dataclasses.replace(CONFIG, aggregate=aggregate), model(dead=(1,))
+  prediction._predict.clear_cache()
+  for count in (0, 1, 5, 128, 129, 1024, 1025, 2100):
+    e = encodings(count, seed=7)
+    p = prediction.predict_array(cfg, m, e)
+    assert (p.shape, p.dtype) == ((count, CLASSES), np.float32)
+    if count:
+      np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
+  other = dataclasses.replace(cfg, seed=5, key_noise=0.5, encoder="x", solver=SGD)
+  prediction.predict_array(other, m, encodings(3))
+  assert prediction._predict._cache_size() == 2
+
+
+def test_what_has_no_part_in_a_prediction_changes_no_bit_of_it():
+  e, m = encodings(9, seed=3), model()
+  other = dataclasses.replace(CONFIG, seed=5, key_noise=0.5, encoder="x", solver=SGD)
+  one, two = (prediction.predict_array(cfg, m, e) for cfg in (CONFIG, other))
+  np.testing.assert_array_equal(one, two)
+  more = dataclasses.replace(CONFIG, top_k=CONFIG.top_k + 1)
+  assert not np.array_equal(prediction.predict_array(more, m, e), one)

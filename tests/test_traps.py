@@ -12,7 +12,15 @@ import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, membership, rebuild, samples as samples_lib, training
+from legonet_jax import (
+  errors,
+  keys,
+  membership,
+  rebuild,
+  ridge,
+  samples as samples_lib,
+  training,
+)
 from legonet_jax.state import from_arrays, to_arrays
 
 
@@ -72,6 +80,18 @@ def test_trap_lane_width_all_adapters_go_through_one_executable(samples):
   lego.unlearn(cfg, state, samples, state.ids[-1:])
   assert training.run_tile._cache_size() == 1
   assert training.start_lanes._cache_size() == 1
+
+
+@pytest.mark.parametrize("solver", [SGD, lego.Ridge()], ids=["sgd", "ridge"])
+def test_a_fit_with_another_seed_compiles_nothing_and_is_another_model(samples, solver):
+  cfg = dataclasses.replace(CONFIG, solver=solver)
+  one, _ = lego.fit(cfg, samples)
+  jitted = (training.start_lanes, training.run_tile, ridge._solve, keys._perturb)
+  sizes = [f._cache_size() for f in jitted]
+  other = dataclasses.replace(cfg, seed=cfg.seed + 2**31)
+  two, _ = lego.fit(other, samples)
+  assert [f._cache_size() for f in jitted] == sizes
+  assert not np.array_equal(one.model.keys, two.model.keys)
 
 
 def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples):

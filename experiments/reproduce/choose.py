@@ -1,11 +1,13 @@
 """The rates of RNC, SISA's shards, Tune and NGrad, chosen on held-out training images.
 
-    python -m experiments.reproduce.choose --images DIR --weights FILE
+    python -m experiments.reproduce.choose train --images DIR --weights FILE
+    python -m experiments.reproduce.choose forget --images DIR --weights FILE
 
 Trains on N images and measures on 1,000 other training images; test images are not
-touched. For Tune and NGrad a class and 100 random samples are forgotten, and the rate
-with the largest mean ToW against a re-trained model wins. On 2 cores about 20 minutes;
-results in experiments/results/reproduce/choose.json.
+touched. `forget`: for Tune and NGrad a class and 100 random samples are forgotten by
+the model that `cpu` trains, and the rate with the largest mean ToW against a re-trained
+model wins. On 2 cores about 10 minutes each; results in
+experiments/results/reproduce/choose_{train,forget}_EPOCHS.json.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from experiments import common
-from experiments.reproduce.scales import CPU, again, ascent, shard_config
+from experiments.reproduce.scales import CPU, again, ascent
 from legonet_jax import data, encoder, measures
 from legonet_jax.baselines import (
   ImageTable,
@@ -29,10 +31,11 @@ from legonet_jax.baselines import (
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids, hash_order
 
-RATES = (0.005, 0.01, 0.02)
-SHARD = (0.01, 0.02, 0.04)
-TUNE = (0.003, 0.01)
-NGRAD = (0.0003, 0.001, 0.003, 0.01)
+RATES = (0.0025, 0.005, 0.01)
+SHARD = (0.005, 0.01, 0.02)
+SHARD_EPOCHS = (CPU.images.shard_epochs, 2 * CPU.images.shard_epochs)
+TUNE = (0.003, 0.01, 0.02)
+NGRAD = (0.0001, 0.0003, 0.001)
 NGRAD_EPOCHS = CPU.images.ngrad_epochs
 _SEED = 1000  # the seeds of the tables begin at 0
 
@@ -44,13 +47,14 @@ def split(ids: Ids, size: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
 
 
 def main() -> None:
-  """Measures all rates and prints them."""
+  """Measures all rates of one step and prints them."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("step", choices=("train", "forget"))
   parser.add_argument("--images", type=pathlib.Path, required=True, metavar="DIR")
   parser.add_argument("--weights", type=pathlib.Path, required=True, metavar="FILE")
   parser.add_argument("--samples", type=int, default=2000)
   parser.add_argument("--size", type=int, default=64)
-  parser.add_argument("--epochs", type=int, default=2)
+  parser.add_argument("--epochs", type=int, default=CPU.images.epochs)
   parser.add_argument("--batch", type=int, default=64)
   parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS / "reproduce")
   args = parser.parse_args()
@@ -67,29 +71,42 @@ def main() -> None:
     if name != "out"
   }
   report: dict[str, Any] = {"settings": settings}
-  report["train"] = fits = []
-  models = {}
-  for rate in RATES:
-    cfg = dataclasses.replace(base, learning_rate=rate)
+  if args.step == "train":
+    part = train[sisa.shard_of(SisaConfig(10, seed=_SEED), train) == 0]
+    report["train"] = _rates(base, RATES, weights, table, train, held)
+    report["shard"] = [
+      row
+      for epochs in SHARD_EPOCHS
+      for row in _rates(
+        dataclasses.replace(base, epochs=epochs), SHARD, weights, table, part, held
+      )
+    ]
+  else:
+    cfg = dataclasses.replace(base, learning_rate=CPU.images.learning_rate)
     model = rnc.train(cfg, rnc.init(cfg, weights), table, train)
-    models[rate] = model
-    fits.append({"learning_rate": rate, "held_out": _accuracy(cfg, model, table, held)})
-    print(fits[-1], flush=True)
-  report["shard"] = shards = []
-  part = train[sisa.shard_of(SisaConfig(10, seed=_SEED), train) == 0]
-  for rate in SHARD:
-    tune = CPU.images._replace(encoder=spec, shard_rate=rate)
-    cfg = shard_config(tune, 10, _SEED)
-    model = rnc.train(cfg, rnc.init(cfg, weights), table, part)
-    held_out = _accuracy(cfg, model, table, held)
-    shards.append({"learning_rate": rate, "samples": len(part), "held_out": held_out})
-    print(shards[-1], flush=True)
-  best = max(fits, key=lambda row: row["held_out"])["learning_rate"]
-  chosen = dataclasses.replace(base, learning_rate=best)
-  report["forget"] = rows = []
-  for task, gone in _tasks(table, train).items():
-    rows += _forget(chosen, weights, table, models[best], task, train, gone, held)
-  print(common.save(args.out, "choose", report))
+    report["forget"] = rows = []
+    for task, gone in _tasks(table, train).items():
+      rows += _forget(cfg, weights, table, model, task, train, gone, held)
+  print(common.save(args.out, f"choose_{args.step}_{args.epochs}", report))
+
+
+def _rates(
+  base: RncConfig,
+  rates: tuple[float, ...],
+  weights: Variables,
+  table: ImageTable,
+  ids: Ids,
+  held: Ids,
+) -> list[dict[str, Any]]:
+  """Accuracy on `held` after training on `ids`, for each rate."""
+  rows = []
+  for rate in rates:
+    cfg = dataclasses.replace(base, learning_rate=rate)
+    model = rnc.train(cfg, rnc.init(cfg, weights), table, ids)
+    row = {"learning_rate": rate, "epochs": cfg.epochs, "samples": len(ids)}
+    rows.append({**row, "held_out": _accuracy(cfg, model, table, held)})
+    print(rows[-1], flush=True)
+  return rows
 
 
 def _tasks(table: ImageTable, train: Ids) -> dict[str, Ids]:

@@ -30,6 +30,8 @@ from legonet_jax.config import describe_hash
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids
 
+_encode = jax.jit(encoder.encode_images, static_argnums=0)
+
 
 def task_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   """Table 1 on images."""
@@ -133,8 +135,8 @@ def encode_table(
   """E [N, d] of images, by the frozen encoder."""
   spec = scale.images.encoder
   params = encoder.prepare(spec, variables)
-  encode = jax.jit(functools.partial(encoder.encode_images, spec))
-  return in_blocks(functools.partial(encode, params), table.images)[:, : scale.features]
+  call = functools.partial(_encode, spec, params)
+  return in_blocks(call, table.images)[:, : scale.features]
 
 
 @functools.lru_cache(maxsize=1)

@@ -103,7 +103,7 @@ def make_inputs(
     name = scale.images.encoder.name
     net = encoder.build_resnet(name)
     if smoke and weights is None:
-      return encoder.init(net, jax.random.key(0)), "random"
+      return draw_weights(net), "random"
     found = encoder.load(net, weights or encoder.pretrained_path(name))
     return found.variables, found.sha256
 
@@ -179,6 +179,21 @@ def draw_images(classes: int, count: int = 120) -> data.Dataset:
     images[i] = np.clip(wave[..., None] * 60 + colour + rng.normal(0, 9), 0, 255)
   split = (np.arange(count) >= count * 2 // 3).astype(np.int64)
   return data.make_dataset("drawn", images, labels, np.arange(count), split)
+
+
+def draw_weights(net: encoder.ResNet) -> Variables:
+  """Random weights, drawn on the host: there is nothing to compile. For smoke tests."""
+  rng = np.random.default_rng(0)
+
+  def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> NDArray[np.float32]:
+    if path[-1].key == "kernel":
+      size = np.sqrt(2 / np.prod(leaf.shape[:-1]))
+      return (rng.standard_normal(leaf.shape) * size).astype(np.float32)
+    return np.full(leaf.shape, path[-1].key in ("scale", "var"), np.float32)
+
+  shapes = jax.eval_shape(functools.partial(encoder.init, net), jax.random.key(0))
+  drawn: Variables = jax.tree_util.tree_map_with_path(draw, shapes)
+  return drawn
 
 
 def part(rng: np.random.Generator, rows: NDArray[Any], limit: int | None) -> Any:

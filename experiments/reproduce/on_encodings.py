@@ -20,7 +20,7 @@ from experiments.reproduce.tasks import Contender, Data, run_tasks
 import legonet_jax as lego
 from legonet_jax import measures
 from legonet_jax.baselines import SisaConfig, linear_learner, sisa
-from legonet_jax.config import describe_hash
+from legonet_jax.config import describe_hash, for_prediction
 from legonet_jax.digests import digest_tree
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import adapter_logits
@@ -238,9 +238,11 @@ def _single_accuracy(
   cfg: lego.LegoConfig, state: lego.LegoState, split: common.Split
 ) -> float:
   """Mean accuracy of one activated adapter by itself, in percent."""
-  right = []
+  right, shared = [], for_prediction(cfg)
   for at in range(0, len(split.labels), _BLOCK):
-    z, share = _logits(cfg, state.model, np.asarray(split.encodings[at : at + _BLOCK]))
+    z, share = _logits(
+      shared, state.model, np.asarray(split.encodings[at : at + _BLOCK])
+    )
     labels = split.labels[at : at + _BLOCK, None]
     hits = np.asarray(z).argmax(axis=2) == labels
     right.append((hits * np.asarray(share)).sum(axis=1))

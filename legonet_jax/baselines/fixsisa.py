@@ -10,18 +10,12 @@ import dataclasses
 import functools
 from typing import Any
 
-import jax
-import numpy as np
-from numpy.typing import NDArray
-
 from legonet_jax.baselines.learner import Learner
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
-from legonet_jax.prediction import Model, predict
+from legonet_jax.prediction import Model, predict_array
 from legonet_jax.samples import Samples, select
 from legonet_jax.unlearning import fit
-
-_predict = jax.jit(predict, static_argnums=0)
 
 
 def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
@@ -41,12 +35,4 @@ def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
     del model, stream, share
     return fit(one, select(samples, ids))[0].model
 
-  # The seed has no part in a prediction; with it, every seed would be compiled anew.
-  same = dataclasses.replace(one, seed=0)
-  return Learner(lambda stream: None, train, functools.partial(_apply, same))
-
-
-def _apply(
-  cfg: LegoConfig, model: Model, encodings: NDArray[Any]
-) -> NDArray[np.float32]:
-  return np.asarray(_predict(cfg, model, encodings))
+  return Learner(lambda stream: None, train, functools.partial(predict_array, one))

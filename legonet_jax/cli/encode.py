@@ -38,7 +38,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     "--dataset", required=True, help="cifar10, cifar100, FILE.npz or a folder of images"
   )
   add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
-  add("--encoder", default="resnet34", choices=sorted(resnet.RESNETS))
+  add("--encoder", default="resnet34", choices=sorted(weights.PRETRAINED))
   add("--size", type=int, default=224, help="images are scaled to this (default 224)")
   add("--weights", type=pathlib.Path, metavar="FILE",
       help=".pth or .safetensors (default: torchvision's, ImageNet)")  # fmt: skip

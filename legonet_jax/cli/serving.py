@@ -6,14 +6,12 @@ import json
 import pathlib
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors, files
 from legonet_jax.cli import common
-from legonet_jax.prediction import predict as predict_fn
+from legonet_jax.prediction import predict_array
 from legonet_jax.runs import rows as rows_lib
 from legonet_jax.runs.rows import Rows
 from legonet_jax.runs.run import Run
@@ -34,7 +32,6 @@ example:
   legonet evaluate run
 """
 _SPLITS = {"train": rows_lib.TRAIN, "test": rows_lib.TEST}
-_predict = jax.jit(predict_fn, static_argnums=0)
 
 
 def register(commands: Any) -> None:
@@ -124,4 +121,4 @@ def _answers(run: Run, rows: Rows) -> NDArray[np.float32]:
     raise errors.RunError(
       "all adapters are masked, so there is nothing to answer from; run `legonet heal`"
     )
-  return np.asarray(_predict(run.cfg, run.state.model, jnp.asarray(rows.encodings)))
+  return predict_array(run.cfg, run.state.model, rows.encodings)
