@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from numpy.typing import ArrayLike
+from jax.typing import ArrayLike
 
 from legonet_jax import features, ids as ids_lib
 from legonet_jax.config import LegoConfig

@@ -5,8 +5,11 @@ all positions after it. Ids are non-negative int64 numbers given by the caller.
 """
 
 import jax
+from jax.typing import ArrayLike
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from legonet_jax import errors
 
 Ids = NDArray[np.int64]
 
@@ -26,6 +29,24 @@ def hash_ids(seed: int, ids: Ids) -> NDArray[np.uint64]:
   """hash(seed, id) [N]. For one seed it is a bijection: two ids never tie."""
   salt = _mix(np.asarray([seed + 0x9E3779B97F4A7C15], np.uint64))
   return _mix(_mix(ids.astype(np.uint64)) ^ salt)
+
+
+def find(table: Ids, wanted: Ids, what: str = "sample") -> NDArray[np.intp]:
+  """Rows [m] of `wanted` [m] in `table`, which is sorted; UnknownIdError if one is not.
+
+  Args:
+    table: [N], increasing.
+    wanted: [m].
+    what: the table has, for the message.
+  """
+  rows = np.searchsorted(table, wanted)
+  hit = rows < len(table)
+  hit[hit] = table[rows[hit]] == wanted[hit]
+  if not hit.all():
+    raise errors.UnknownIdError(
+      f"no {what} has id {wanted[~hit][0]}; check the request's ids"
+    )
+  return rows
 
 
 def hash_order(seed: int, ids: Ids) -> NDArray[np.intp]:

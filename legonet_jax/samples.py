@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors, features
 from legonet_jax.config import LegoConfig, sample_fingerprint
-from legonet_jax.ids import Ids
+from legonet_jax.ids import Ids, find
 
 
 class Samples(NamedTuple):
@@ -85,14 +85,7 @@ def make_samples(
 
 def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
   """Rows [m] of `ids` [m] in the table; UnknownIdError if one is not there."""
-  rows = np.searchsorted(samples.ids, ids)
-  hit = rows < len(samples.ids)
-  hit[hit] = samples.ids[rows[hit]] == ids[hit]
-  if not hit.all():
-    raise errors.UnknownIdError(
-      f"no sample has id {ids[~hit][0]}; check the request's ids"
-    )
-  return rows
+  return find(samples.ids, ids)
 
 
 def select(samples: Samples, ids: ArrayLike) -> Samples:

@@ -73,7 +73,7 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   ]
   for seed in scale.sweep_seeds:
     make = functools.partial(make_cell, scale, inputs, "accuracy", seed)
-    for s in tune.sweep:
+    for s in tune.sweep[::-1]:  # the longest first: with --jobs the last one runs alone
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
   return cells

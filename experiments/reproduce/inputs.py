@@ -188,7 +188,7 @@ def draw_weights(net: encoder.ResNet) -> Variables:
   def draw(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct) -> NDArray[np.float32]:
     if path[-1].key == "kernel":
       size = np.sqrt(2 / np.prod(leaf.shape[:-1]))
-      return (rng.standard_normal(leaf.shape) * size).astype(np.float32)
+      return np.asarray(size * rng.standard_normal(leaf.shape), np.float32)
     return np.full(leaf.shape, path[-1].key in ("scale", "var"), np.float32)
 
   shapes = jax.eval_shape(functools.partial(encoder.init, net), jax.random.key(0))

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
 from legonet_jax.data import Dataset
-from legonet_jax.ids import Ids, hash_ids
+from legonet_jax.ids import Ids, find, hash_ids
 
 Augment = Literal["none", "flip", "flip_shift"]
 _SHIFT = 4  # pixels of the stored image, as is usual for CIFAR
@@ -47,16 +46,6 @@ def load_table(dataset: Dataset, rows: NDArray[np.integer]) -> ImageTable:
   return ImageTable(dataset.ids[rows], images, dataset.labels[rows])
 
 
-def rows_of(table: ImageTable, ids: Ids) -> NDArray[np.intp]:
-  """Rows [m] of `ids` [m]; UnknownIdError if one is not there."""
-  rows = np.searchsorted(table.ids, ids)
-  hit = rows < len(table.ids)
-  hit[hit] = table.ids[rows[hit]] == ids[hit]
-  if not hit.all():
-    raise errors.UnknownIdError(f"no image has id {ids[~hit][0]}; check the ids")
-  return rows
-
-
 def batches(
   table: ImageTable, ids: Ids, size: int, epochs: int, seed: int
 ) -> Iterator[Batch]:
@@ -71,7 +60,7 @@ def batches(
     words = hash_ids(seed + (epoch << 48) + _AUGMENT_SALT, ids).astype(np.uint32)
     steps = -(-len(ids) // size)
     picked = np.resize(order, steps * size)
-    rows = rows_of(table, ids[picked])
+    rows = find(table.ids, ids[picked], "image")
     for at in range(0, len(picked), size):
       part = slice(at, at + size)
       batch = rows[part]
