@@ -9,65 +9,20 @@ differ in how many there are and in who trains on what:
     FixSISA   s              1                   s                     no
     LegoNet   n              k                   k, and n keys         no
 
-The encoder's numbers are read off the real network of `legonet_jax.encoder.resnet`.
+The encoder's numbers are those of the real network (`legonet_jax.encoder.counting`).
 One MAC is one multiply-accumulate of the mathematical convolution or matrix product,
 whatever form a device runs it in, products with padding included. BatchNorm, ReLU,
 pooling and the mean over sub-models are not counted.
 """
 
 import dataclasses
-import functools
-import operator
-from typing import Any, NamedTuple
-
-from flax import linen as nn
-import jax
-import jax.numpy as jnp
+from typing import NamedTuple
 
 from legonet_jax import errors
 from legonet_jax.encoder import resnet
+from legonet_jax.encoder.counting import count_encoder
+from legonet_jax.errors import whole_number
 from legonet_jax.solvers import make_plain
-
-
-class Conv(NamedTuple):
-  """A kernel [size, size, inputs, features] and its output map [height, width]."""
-
-  size: int
-  inputs: int
-  features: int
-  height: int
-  width: int
-
-  @property
-  def macs(self) -> int:
-    """Each number of the output map is a sum of size² · inputs products."""
-    return self.elements * self.size**2 * self.inputs
-
-  @property
-  def elements(self) -> int:
-    """Numbers in the output map, which the BatchNorm after it passes over."""
-    return self.height * self.width * self.features
-
-
-class EncoderCost(NamedTuple):
-  """An encoder on one image.
-
-  Attributes:
-    convs: all convolutions, in the order in which they run.
-    dim: d, the width of the encoding.
-    parameters: kernels, and scale and bias of each BatchNorm.
-    statistics: running means and variances, which are stored but not trained.
-  """
-
-  convs: tuple[Conv, ...]
-  dim: int
-  parameters: int
-  statistics: int
-
-  @property
-  def macs(self) -> int:
-    """MACs of one encoding."""
-    return sum(conv.macs for conv in self.convs)
 
 
 class Method(NamedTuple):
@@ -108,9 +63,9 @@ class Setting:
 
   def __post_init__(self) -> None:
     make_plain(self)
-    _check("num_classes", self.num_classes, 2)
-    _check("num_samples", self.num_samples, 1)
-    _check("image_size", self.image_size, 1)
+    whole_number("num_classes", self.num_classes, 2)
+    whole_number("num_samples", self.num_samples, 1)
+    whole_number("image_size", self.image_size, 1)
     resnet.build_resnet(self.encoder)
 
 
@@ -153,7 +108,7 @@ def rnc() -> Method:
 
 def sisa(shards: int) -> Method:
   """An RNC on each of s shards; a sample is in one, drawn at random."""
-  shards = _check("shards", shards, 1)
+  shards = whole_number("shards", shards, 1)
   return Method(shards, 1, shards, own_encoder=True)
 
 
@@ -172,45 +127,14 @@ def legonet(num_adapters: int, top_k: int, imbalance: float = 1.0) -> Method:
       1 if all adapters have k N / n members and n / k if k of them have all samples.
       `experiments.balance` measures it.
   """
-  num_adapters = _check("num_adapters", num_adapters, 1)
-  top_k = _check("top_k", top_k, 1, num_adapters)
+  num_adapters = whole_number("num_adapters", num_adapters, 1)
+  top_k = whole_number("top_k", top_k, 1, num_adapters)
   if not 1 <= imbalance <= num_adapters / top_k:
     raise errors.ConfigError(
       f"imbalance is {imbalance}; it must be between 1 and n / k,"
       f" here {num_adapters / top_k:g}"
     )
   return Method(num_adapters, top_k, top_k, False, keyed=True, imbalance=imbalance)
-
-
-@functools.cache
-def count_encoder(name: str, image_size: int) -> EncoderCost:
-  """Counts by running the real network on shapes, without a single product."""
-  image_size = _check("image_size", image_size, 1)
-  net = resnet.build_resnet(name)
-  convs: list[Conv] = []
-
-  # Shapes, not operations: a CPU runs most convolutions in another form (conv.py).
-  def watch(
-    call: Any, args: Any, kwargs: Any, context: nn.module.InterceptorContext
-  ) -> Any:
-    y = call(*args, **kwargs)
-    if isinstance(context.module, resnet.ConvNorm):
-      size, inputs = context.module.size, args[0].shape[-1]
-      convs.append(Conv(size, inputs, y.shape[3], y.shape[1], y.shape[2]))
-    return y
-
-  def run() -> resnet.Variables:
-    variables = resnet.init(net, jax.random.key(0))
-    with nn.intercept_methods(watch):
-      resnet.apply(net, variables, jnp.zeros((1, image_size, image_size, 3)))
-    return variables
-
-  variables = jax.eval_shape(run)
-  parameters, statistics = (
-    sum(leaf.size for leaf in jax.tree.leaves(variables[kind]))
-    for kind in ("params", "batch_stats")
-  )
-  return EncoderCost(tuple(convs), net.dim, parameters, statistics)
 
 
 def count_model(setting: Setting, method: Method) -> ModelCost:
@@ -259,7 +183,10 @@ def count_retraining(
     request: m.
     epochs: passes over the members of each sub-model.
   """
-  request, epochs = _check("request", request, 1), _check("epochs", epochs, 1)
+  request, epochs = (
+    whole_number("request", request, 1),
+    whole_number("epochs", epochs, 1),
+  )
   encoder = count_encoder(setting.encoder, setting.image_size)
   linear = encoder.dim * setting.num_classes
   trained, once = linear, 2 * linear
@@ -272,16 +199,3 @@ def count_retraining(
   whole = method.copies * setting.num_samples
   samples = min(method.imbalance * models * whole / method.parts, whole)
   return Retraining(models, models * trained, samples, epochs * samples * once)
-
-
-def _check(name: str, value: int, low: int, high: int | None = None) -> int:
-  """`value`, or ConfigError unless it is a whole number in [low, high]."""
-  try:
-    value = operator.index(value)
-    sound = low <= value and (high is None or value <= high)
-  except TypeError:
-    sound = False
-  if not sound:
-    bounds = f"of at least {low}" if high is None else f"between {low} and {high}"
-    raise errors.ConfigError(f"{name} is {value!r}; it must be a whole number {bounds}")
-  return value

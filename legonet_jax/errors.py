@@ -5,6 +5,8 @@ prints it as it is and exits with 2. No function of this library changes anythin
 before its input has been checked.
 """
 
+import operator
+
 
 class LegoError(ValueError):
   """Base of all errors that a caller can mend."""
@@ -64,3 +66,16 @@ class RunError(LegoError):
 
 class RunBusyError(RunError):
   """Another process works on the run."""
+
+
+def whole_number(name: str, value: int, low: int, high: int | None = None) -> int:
+  """`value`, or ConfigError unless it is a whole number in [low, high]."""
+  try:
+    value = operator.index(value)
+    sound = low <= value and (high is None or value <= high)
+  except TypeError:
+    sound = False
+  if not sound:
+    bounds = f"of at least {low}" if high is None else f"between {low} and {high}"
+    raise ConfigError(f"{name} is {value!r}; it must be a whole number {bounds}")
+  return value

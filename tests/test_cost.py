@@ -13,6 +13,7 @@ from experiments.reproduce import cost_tables, paper, tables
 import legonet_jax as lego
 from legonet_jax import adapters, cost, errors
 from legonet_jax.encoder import conv, resnet
+from legonet_jax.encoder.counting import count_encoder
 
 DOC = pathlib.Path(__file__).parent.parent / "docs" / "cost.md"
 KNOWN = {"resnet18": 11_176_512, "resnet34": 21_284_672, "resnet50": 23_508_032}
@@ -79,7 +80,7 @@ def _trace(f, *args):
   ("name", "size"), [("resnet18", 64), ("resnet34", 224), ("resnet50", 75)]
 )
 def test_counts_of_the_real_network_equal_the_hand_sum(name, size):
-  encoder = cost.count_encoder(name, size)
+  encoder = count_encoder(name, size)
   counted = encoder.parameters, encoder.statistics, encoder.macs
   assert counted == _by_hand(name, size)
   assert encoder.parameters == KNOWN[name]
@@ -131,7 +132,7 @@ def test_macs_of_an_inference_equal_those_of_the_real_predictions_jaxpr():
     live=jnp.ones(300, bool),
   )
   counted = cost.count_model(cost.Setting(), cost.legonet(300, 10))
-  encoder = cost.count_encoder("resnet34", 224)
+  encoder = count_encoder("resnet34", 224)
   averaging = 10 * 10  # k C, of the mean over the activated adapters: not counted
   macs = _trace(functools.partial(lego.predict, cfg), model, jnp.zeros(512))
   assert counted.macs - encoder.macs == macs - averaging
@@ -141,7 +142,7 @@ def test_macs_of_an_inference_equal_those_of_the_real_predictions_jaxpr():
 
 def test_methods_differ_as_the_table_says():
   setting = cost.Setting(num_classes=100)
-  e, d_c = cost.count_encoder("resnet34", 224), 512 * 100
+  e, d_c = count_encoder("resnet34", 224), 512 * 100
   count = functools.partial(cost.count_model, setting)
   assert count(cost.rnc()) == (e.parameters + d_c, e.statistics, 0, e.macs + d_c)
   assert count(cost.sisa(10)) == tuple(10 * v for v in count(cost.rnc()))
@@ -221,7 +222,7 @@ def test_hubs_cost_what_the_mean_over_all_samples_costs():
     (lambda: cost.Setting(image_size=0), "image_size"),
     (lambda: cost.Setting(image_size=22.5), "image_size"),
     (lambda: cost.Setting(encoder="resnet35"), "resnet35"),
-    (lambda: cost.count_encoder("resnet34", -1), "image_size"),
+    (lambda: count_encoder("resnet34", -1), "image_size"),
     (lambda: cost.sisa(0), "shards"),
     (lambda: cost.fixsisa(1.5), "shards"),
     (lambda: cost.legonet(0, 1), "num_adapters"),

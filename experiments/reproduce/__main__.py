@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
   )
   add = parser.add_argument
   add("suite", choices=ABOUT)
-  add("--scale", choices=SCALES, default="smoke", help="default: smoke, two minutes")
+  add("--scale", choices=SCALES, default="smoke", help="default: smoke, one minute")
   add("--dataset", choices=CLASSES, default="cifar10")
   add(
     "--encodings",

@@ -13,6 +13,7 @@ from typing import Any
 from experiments import common
 from experiments.reproduce import paper, tables
 from legonet_jax import cost
+from legonet_jax.encoder.counting import count_encoder
 
 Rows = list[dict[str, Any]]
 
@@ -78,7 +79,7 @@ def elementwise(setting: cost.Setting) -> int:
   over the last map [h, w, d]: the rules of the PyTorch tool thop 0.1.1, whose total is
   the paper's to the last digit.
   """
-  encoder = cost.count_encoder(setting.encoder, setting.image_size)
+  encoder = count_encoder(setting.encoder, setting.image_size)
   last = encoder.convs[-1]
   norms = sum(conv.elements for conv in encoder.convs)
   return 4 * norms + (last.height * last.width + 1) * encoder.dim
