@@ -236,6 +236,7 @@ def test_bad_requests_raise_and_train_nothing(name):
     (RncConfig, {"num_classes": 3, "epochs": 0}),
     (RncConfig, {"num_classes": 3, "batch_size": 0}),
     (RncConfig, {"num_classes": 3, "learning_rate": 0.0}),
+    (RncConfig, {"num_classes": 3, "norm": "layer"}),
     (RncConfig, {"num_classes": 3, "learning_rate": math.nan}),
     (RncConfig, {"num_classes": 3, "learning_rate": math.inf}),
     (RncConfig, {"num_classes": 3, "augment": "crop"}),
@@ -506,6 +507,15 @@ def test_rnc_is_a_function_of_the_set_of_samples_bit_for_bit(pretrained, table):
 
 def test_training_brings_the_loss_down(pretrained, trained, table):
   assert loss(trained, table, table.ids) < 0.7 * math.log(3)
+
+
+def test_with_running_statistics_training_moves_weights_alone(pretrained, table):
+  cfg = dataclasses.replace(RNC, epochs=6, norm="running", learning_rate=0.002)
+  start = rnc.init(cfg, pretrained)
+  model = rnc.train(cfg, start, table, table.ids)
+  assert digest_tree(model.batch_stats) == digest_tree(start.batch_stats)
+  assert digest_tree(model.params) != digest_tree(start.params)
+  assert loss(model, table, table.ids) < 0.9 * loss(start, table, table.ids)
 
 
 @pytest.mark.parametrize("way", ["retrain", "tune"])

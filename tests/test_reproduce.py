@@ -313,7 +313,6 @@ def test_cpu_and_paper_have_the_grid_of_the_paper(scale):
   shown = {(s, 1) for s in segmentations} | {(10 * s, 10) for s in segmentations}
   shown |= {(100, k) for k in (1, 2, 5, 10)} | {(10 * k, k) for k in (1, 2, 5, 10)}
   assert grid | shown <= set(scale.grid)
-  assert shown <= set(scale.sgd_grid) <= set(scale.grid)
   assert scale.shards == scale.images.shards == segmentations
   assert len(scale.seeds) >= 5
   assert scale.samples is None
@@ -343,6 +342,13 @@ def test_only_the_paper_scale_has_all_of_the_papers_images():
   assert CPU.images.samples >= 2000
 
 
+def training(name, **changes):
+  """One way to train of the smoke scale, changed."""
+  ways = SMOKE.images.training
+  cfg = dataclasses.replace(getattr(ways, name), **changes)
+  return {"training": ways._replace(**{name: cfg})}
+
+
 CHANGES = {
   "evaluate, accuracy": ("hyperparameters", "^lego-", {"evaluate": 7}, {}),
   "evaluate, tasks": ("main", "^tasks-", {"evaluate": 7}, {}),
@@ -352,11 +358,12 @@ CHANGES = {
   "adapters": ("hyperparameters", "^explain-", {"adapters": (7,)}, {}),
   "retain": ("main", "^images-", {}, {"retain": 7}),
   "test": ("main", "^images-", {}, {"test": 7}),
-  "rnc": ("main", "^images-rnc", {}, {"epochs": 7}),
-  "shard epochs": ("main", "^images-sisa", {}, {"shard_epochs": 7}),
-  "tune rate": ("main", "^images-rnc", {}, {"tune_rate": 7.0}),
-  "ngrad epochs": ("main", "^images-rnc", {}, {"ngrad_epochs": 7}),
-  "timed epochs": ("time", "", {}, {"shard_epochs": 7}),
+  "rnc": ("main", "^images-rnc", {}, training("rnc", epochs=7)),
+  "norm": ("main", "^images-rnc", {}, training("rnc", norm="running")),
+  "shard epochs": ("main", "^images-sisa", {}, training("shard", epochs=7)),
+  "tune rate": ("main", "^images-rnc", {}, training("tune", learning_rate=7.0)),
+  "ngrad epochs": ("main", "^images-rnc", {}, training("ngrad", epochs=7)),
+  "timed epochs": ("time", "", {}, training("shard", epochs=7)),
   "timed shards": ("time", "", {}, {"shards": (7,)}),
   "timed adapters": ("time", "", {}, {"adapters": (7,)}),
   "requests": ("time", "", {}, {"requests": 3}),

@@ -106,6 +106,24 @@ def test_training_mode_equals_the_oracle_and_moves_the_running_statistics():
     assert _error(node["var"], stats[path][1]) < 1e-4
 
 
+def test_tuning_mode_has_the_features_and_the_gradients_of_inference():
+  net, variables, images = _case()
+
+  def value_and_grads(apply):
+    def loss(params):
+      e = apply(net, {**variables, "params": params}, images)
+      return jnp.sum(jnp.square(e)), e
+
+    (_, e), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(variables["params"])
+    return e, grads
+
+  e, grads = value_and_grads(resnet.apply_tune)
+  oracle, slow = value_and_grads(resnet.apply)
+  assert _error(e, oracle) < 1e-5
+  errors = jax.tree.map(lambda ours, theirs: _error(ours, theirs), grads, slow)
+  assert max(jax.tree.leaves(errors)) < 1e-4
+
+
 def test_init_is_torchvisions_and_depends_on_the_key_alone():
   net = resnet.ResNet((1,))
   make = jax.jit(lambda key: resnet.init(net, key))

@@ -1,4 +1,4 @@
-"""The rates of RNC, SISA's shards, Tune and NGrad, chosen on held-out training images.
+"""How RNC, SISA's shards, Tune and NGrad train, chosen on held-out training images.
 
     python -m experiments.reproduce.choose train --images DIR --weights FILE
     python -m experiments.reproduce.choose forget --images DIR --weights FILE
@@ -6,8 +6,8 @@
 Trains on N images and measures on 1,000 other training images; test images are not
 touched. `forget`: for Tune and NGrad a class and 100 random samples are forgotten by
 the model that `cpu` trains, and the rate with the largest mean ToW against a re-trained
-model wins. On 2 cores about 10 minutes each; results in
-experiments/results/reproduce/choose_{train,forget}_EPOCHS.json.
+model wins. On one core about a quarter of an hour each; results in
+experiments/results/reproduce/choose_{train,forget}.json.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from experiments import common
-from experiments.reproduce.scales import CPU, again, ascent
+from experiments.reproduce.scales import CPU, trained
 from legonet_jax import data, encoder, measures
 from legonet_jax.baselines import (
   ImageTable,
@@ -28,15 +28,25 @@ from legonet_jax.baselines import (
   rnc,
   sisa,
 )
+from legonet_jax.cli import compiled
+from legonet_jax.config import describe
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids, hash_order
 
-RATES = (0.0025, 0.005, 0.01)
-SHARD = (0.005, 0.01, 0.02)
-SHARD_EPOCHS = (CPU.images.shard_epochs, 2 * CPU.images.shard_epochs)
-TUNE = (0.003, 0.01, 0.02)
-NGRAD = (0.0001, 0.0003, 0.001)
-NGRAD_EPOCHS = CPU.images.ngrad_epochs
+# BatchNorm's statistics, samples of a batch, learning rate.
+RNC = (
+  *(("batch", 64, rate) for rate in (0.005, 0.01)),
+  *(("running", 32, rate) for rate in (0.00025, 0.0005, 0.001)),
+  ("running", 16, 0.0005),
+)
+SHARD = (
+  *(("batch", 64, rate) for rate in (0.01, 0.02)),
+  ("batch", 16, 0.005),
+  *(("running", 16, rate) for rate in (0.0005, 0.001, 0.002)),
+  ("running", 32, 0.001),
+)
+TUNE = (0.00025, 0.0005, 0.001)
+NGRAD = (0.00001, 0.00003, 0.0001)
 _SEED = 1000  # the seeds of the tables begin at 0
 
 
@@ -52,58 +62,50 @@ def main() -> None:
   parser.add_argument("step", choices=("train", "forget"))
   parser.add_argument("--images", type=pathlib.Path, required=True, metavar="DIR")
   parser.add_argument("--weights", type=pathlib.Path, required=True, metavar="FILE")
-  parser.add_argument("--samples", type=int, default=2000)
-  parser.add_argument("--size", type=int, default=64)
-  parser.add_argument("--epochs", type=int, default=CPU.images.epochs)
-  parser.add_argument("--batch", type=int, default=64)
   parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS / "reproduce")
   args = parser.parse_args()
-  dataset = data.load_dataset("cifar10", args.size, folder=args.images)
+  compiled.use_cache()
+  tune = CPU.images
+  dataset = data.load_dataset("cifar10", tune.encoder.size, folder=args.images)
   pool = dataset.ids[dataset.split == data.TRAIN]
-  train, held = split(pool, args.samples, 1000, _SEED)
+  train, held = split(pool, tune.samples or len(pool), 1000, _SEED)
   table = load_table(dataset, np.searchsorted(dataset.ids, np.union1d(train, held)))
-  spec = encoder.ImageEncoder("resnet34", args.size)
-  weights = encoder.load(encoder.build_resnet(spec.name), args.weights).variables
-  base = RncConfig(10, spec, args.epochs, args.batch, seed=_SEED)
-  settings = {
-    name: value.name if isinstance(value, pathlib.Path) else value
-    for name, value in vars(args).items()
-    if name != "out"
-  }
-  report: dict[str, Any] = {"settings": settings}
+  net = encoder.build_resnet(tune.encoder.name)
+  weights = encoder.load(net, args.weights).variables
+  settings = {"images": args.images.name, "weights": args.weights.name}
+  report: dict[str, Any] = {"settings": settings | {"samples": len(train)}}
   if args.step == "train":
     part = train[sisa.shard_of(SisaConfig(10, seed=_SEED), train) == 0]
-    report["train"] = _rates(base, RATES, weights, table, train, held)
-    report["shard"] = [
-      row
-      for epochs in SHARD_EPOCHS
-      for row in _rates(
-        dataclasses.replace(base, epochs=epochs), SHARD, weights, table, part, held
-      )
-    ]
+    for name, found, base, ids in (
+      ("rnc", RNC, tune.training.rnc, train),
+      ("shard", SHARD, tune.training.shard, part),
+    ):
+      report[name] = _rates(base, found, weights, table, ids, held)
   else:
-    cfg = dataclasses.replace(base, learning_rate=CPU.images.learning_rate)
+    cfg = trained(tune.training.rnc, 10, _SEED)
+    report["training"] = describe(cfg)
     model = rnc.train(cfg, rnc.init(cfg, weights), table, train)
     report["forget"] = rows = []
     for task, gone in _tasks(table, train).items():
       rows += _forget(cfg, weights, table, model, task, train, gone, held)
-  print(common.save(args.out, f"choose_{args.step}_{args.epochs}", report))
+  print(common.save(args.out, f"choose_{args.step}", report))
 
 
 def _rates(
   base: RncConfig,
-  rates: tuple[float, ...],
+  candidates: tuple[tuple[Any, int, float], ...],
   weights: Variables,
   table: ImageTable,
   ids: Ids,
   held: Ids,
 ) -> list[dict[str, Any]]:
-  """Accuracy on `held` after training on `ids`, for each rate."""
+  """Accuracy on `held` after training on `ids`, for each candidate."""
   rows = []
-  for rate in rates:
-    cfg = dataclasses.replace(base, learning_rate=rate)
+  for norm, batch, rate in candidates:
+    own = {"norm": norm, "batch_size": batch, "learning_rate": rate}
+    cfg = dataclasses.replace(trained(base, 10, _SEED), **own)
     model = rnc.train(cfg, rnc.init(cfg, weights), table, ids)
-    row = {"learning_rate": rate, "epochs": cfg.epochs, "samples": len(ids)}
+    row = {**own, "epochs": cfg.epochs, "samples": len(ids)}
     rows.append({**row, "held_out": _accuracy(cfg, model, table, held)})
     print(rows[-1], flush=True)
   return rows
@@ -136,10 +138,12 @@ def _forget(
   wanted, rows = accuracies(refit), []
   ways = [("tune", rate) for rate in TUNE] + [("ngrad", rate) for rate in NGRAD]
   for way, rate in ways:
+    base = trained(getattr(CPU.images.training, way), 10, _SEED)
+    used = dataclasses.replace(base, learning_rate=rate)
     if way == "tune":
-      after = rnc.tune(again(cfg, 1, rate), model, table, retain)
+      after = rnc.tune(used, model, table, retain)
     else:
-      after = rnc.ngrad(ascent(cfg, NGRAD_EPOCHS, rate), model, table, gone)
+      after = rnc.ngrad(used, model, table, gone)
     found = accuracies(after)
     row = {"task": task, "way": way, "learning_rate": rate, **found._asdict()}
     rows.append({**row, "tow": measures.tow(found, wanted), "refit": wanted._asdict()})

@@ -20,13 +20,13 @@ from experiments.reproduce.on_encodings import (
   lego_config,
   lego_contender,
 )
-from experiments.reproduce.scales import Scale, again, ascent, rnc_config, shard_config
+from experiments.reproduce.scales import Scale, trained
 from experiments.reproduce.tasks import Contender, Data, run_tasks, wait
 import legonet_jax as lego
 from legonet_jax import encoder, measures
 from legonet_jax.baselines import ImageTable, SisaConfig, rnc, rnc_learner, sisa
 from legonet_jax.baselines.images import in_blocks
-from legonet_jax.config import describe_hash
+from legonet_jax.config import describe, describe_hash
 from legonet_jax.encoder.resnet import Variables
 from legonet_jax.ids import Ids
 
@@ -109,22 +109,17 @@ def make_cell(
   if kind == "time":
     settings |= {"shards": [*tune.shards], "adapters": [*tune.adapters]}
   if method in ("rnc", "sisa", "all"):
-    settings |= {
-      "batch_size": tune.batch_size,
-      "epochs": tune.epochs if method == "rnc" else tune.shard_epochs,
-      "learning_rate": tune.learning_rate if method == "rnc" else tune.shard_rate,
-      "config": describe_hash(rnc_config(tune, inputs.classes, 0)),
+    names = ("rnc", "tune", "ngrad") if method == "rnc" else ("shard",)
+    ways = {
+      name: trained(getattr(tune.training, name), inputs.classes, 0) for name in names
     }
-  else:
-    cfg = lego_config(inputs.classes, size["solver"], 1, 1, 0)
-    settings["config"] = describe_hash(cfg)
-  if method == "rnc":
-    settings |= {
-      "tune_epochs": tune.tune_epochs,
-      "tune_rate": tune.tune_rate,
-      "ngrad_epochs": tune.ngrad_epochs,
-      "ngrad_rate": tune.ngrad_rate,
-    }
+    settings["epochs"] = ways[names[0]].epochs
+    settings["training"] = {name: describe(cfg) for name, cfg in ways.items()}
+  if method not in ("rnc", "sisa"):
+    solvers = SOLVERS if method == "all" else (size["solver"],)
+    settings["config"] = " ".join(
+      describe_hash(lego_config(inputs.classes, solver, 1, 1, 0)) for solver in solvers
+    )
   call = functools.partial(run, scale, inputs, settings)
   return Cell(f"images-{name}-seed{seed}", kind, settings, call)
 
@@ -153,20 +148,19 @@ def rnc_contender(
   scale: Scale, classes: int, seed: int, variables: Variables, table: ImageTable
 ) -> Contender:
   """RNC with its three strategies."""
-  tune = scale.images
-  cfg = rnc_config(tune, classes, seed)
-  further = again(cfg, tune.tune_epochs, tune.tune_rate)
-  opposite = ascent(cfg, tune.ngrad_epochs, tune.ngrad_rate)
+  cfg, _, further, opposite = (
+    trained(way, classes, seed) for way in scale.images.training
+  )
 
   def fit(ids: Ids) -> rnc.RncModel:
     return rnc.train(cfg, rnc.init(cfg, variables), table, ids)
 
-  ways = {
+  forget = {
     "retrain": lambda model, gone, retain: fit(retain),
     "tune": lambda model, gone, retain: rnc.tune(further, model, table, retain),
     "ngrad": lambda model, gone, retain: rnc.ngrad(opposite, model, table, gone),
   }
-  return Contender(fit, ways, functools.partial(rnc.predict, cfg), None)
+  return Contender(fit, forget, functools.partial(rnc.predict, cfg), None)
 
 
 def sisa_contender(
@@ -178,7 +172,9 @@ def sisa_contender(
   shards: int,
 ) -> Contender:
   """SISA whose sub-models are RNCs."""
-  learner = rnc_learner(shard_config(scale.images, classes, seed), variables, table)
+  learner = rnc_learner(
+    trained(scale.images.training.shard, classes, seed), variables, table
+  )
   split = SisaConfig(shards, seed=seed)
 
   def forget(state: sisa.SisaState, gone: Ids, retain: Ids) -> sisa.SisaState:

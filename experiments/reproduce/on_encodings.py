@@ -81,7 +81,7 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
       ]
       cells += [
         make("lego", {"n": n, "k": k}, f"lego-{solver}-n{n}-k{k}", _run_lego)
-        for n, k in (scale.grid if solver == "ridge" else scale.sgd_grid)
+        for n, k in scale.grid
       ]
   return cells
 

@@ -12,6 +12,21 @@ from legonet_jax.baselines import RncConfig
 from legonet_jax.encoder import ImageEncoder
 
 
+class Training(NamedTuple):
+  """How whole networks train; each cell fills in its seed and number of classes.
+
+  Attributes:
+    rnc: RNC.
+    shard: a sub-model of SISA, which has fewer samples.
+    tune, ngrad: the two approximate ways to forget.
+  """
+
+  rnc: RncConfig
+  shard: RncConfig
+  tune: RncConfig
+  ngrad: RncConfig
+
+
 class FineTune(NamedTuple):
   """Fine-tuning of whole networks on images, for RNC and SISA.
 
@@ -19,11 +34,7 @@ class FineTune(NamedTuple):
     samples: N, drawn anew for each seed; None for all.
     test: test images, drawn alike; None for all.
     retain: how many of D_retain its accuracy is measured on; None for all.
-    encoder: network and image size.
-    epochs, batch_size, learning_rate: of RNC.
-    shard_epochs, shard_rate: of SISA's sub-models, which have fewer samples.
-    tune_epochs, tune_rate, ngrad_epochs, ngrad_rate: of the two approximate ways. The
-      rates of `cpu` are chosen by `experiments.reproduce.choose`.
+    training: that of `cpu` is chosen by `experiments.reproduce.choose`.
     shards: s of SISA, of FixSISA and of the time of a request.
     sweep: those beside the first that SISA is trained with whole, for its accuracy.
     adapters: n of LegoNet on the same images.
@@ -33,20 +44,16 @@ class FineTune(NamedTuple):
   samples: int | None
   test: int | None
   retain: int | None
-  encoder: ImageEncoder
-  epochs: int
-  batch_size: int
-  learning_rate: float
-  shard_epochs: int
-  shard_rate: float
-  tune_epochs: int
-  tune_rate: float
-  ngrad_epochs: int
-  ngrad_rate: float
+  training: Training
   shards: tuple[int, ...]
   sweep: tuple[int, ...]
   adapters: tuple[int, ...]
   requests: int
+
+  @property
+  def encoder(self) -> ImageEncoder:
+    """Network and image size, the same for all."""
+    return self.training.rnc.encoder
 
 
 class Privacy(NamedTuple):
@@ -78,7 +85,6 @@ class Scale:
     features: how many features of an encoding are used; None for all.
     evaluate: how many training encodings an accuracy is measured on; None for all.
     grid: pairs (n, k) of Figures 3 and 4 and Table 2, and all between them.
-    sgd_grid: those pairs alone that the paper shows, for the slower solver.
     shards: s of FixSISA.
     adapters: n of Table 1.
     forget: how many samples Random100 forgets.
@@ -97,7 +103,6 @@ class Scale:
   features: int | None
   evaluate: int | None
   grid: tuple[tuple[int, int], ...]
-  sgd_grid: tuple[tuple[int, int], ...]
   shards: tuple[int, ...]
   adapters: tuple[int, ...]
   forget: int
@@ -115,6 +120,38 @@ _SHOWN = (
 )
 _BETWEEN = (*((n, k) for n in (200, 500, 1000) for k in (1, 2, 5)), (1000, 20))
 
+
+def _training(
+  rnc: RncConfig, shard: RncConfig, tune_rate: float, ngrad_rate: float
+) -> Training:
+  """RNC's settings and those that follow from them.
+
+  Tune goes on for an epoch. NGrad has few steps, so no warm-up and no decay.
+  """
+  ngrad = dataclasses.replace(
+    rnc, epochs=5, learning_rate=ngrad_rate, schedule="constant", warmup=0.0
+  )
+  tune = dataclasses.replace(rnc, epochs=1, learning_rate=tune_rate)
+  return Training(rnc, shard, tune, ngrad)
+
+
+_RNC = RncConfig(
+  10, ImageEncoder("resnet34", 224), epochs=10, batch_size=64, learning_rate=0.01
+)
+# Few samples at 64 px: the batch's own statistics are noise, so BatchNorm is frozen.
+_FEW = dataclasses.replace(
+  _RNC,
+  encoder=ImageEncoder("resnet34", 64),
+  epochs=2,
+  batch_size=32,
+  learning_rate=0.0005,
+  norm="running",
+)
+_FEW_SHARD = dataclasses.replace(_FEW, epochs=4, batch_size=16, learning_rate=0.001)
+_TINY = dataclasses.replace(
+  _RNC, encoder=ImageEncoder("resnet6", 32), epochs=1, batch_size=8
+)
+
 PAPER = Scale(
   name="paper",
   seeds=(0, 1, 2, 3, 4),
@@ -126,7 +163,6 @@ PAPER = Scale(
   features=None,
   evaluate=None,
   grid=(*_SHOWN, *_BETWEEN),
-  sgd_grid=_SHOWN,
   shards=_SEGMENTATIONS,
   adapters=(100, 1000),
   forget=100,
@@ -135,16 +171,7 @@ PAPER = Scale(
     samples=None,
     test=None,
     retain=None,
-    encoder=ImageEncoder("resnet34", 224),
-    epochs=10,
-    batch_size=64,
-    learning_rate=0.01,
-    shard_epochs=10,
-    shard_rate=0.01,
-    tune_epochs=1,
-    tune_rate=0.01,
-    ngrad_epochs=5,
-    ngrad_rate=0.0003,
+    training=_training(_RNC, _RNC, tune_rate=0.01, ngrad_rate=0.0003),
     shards=_SEGMENTATIONS,
     sweep=_SEGMENTATIONS[1:],
     adapters=(100, 200, 500, 1000),
@@ -156,20 +183,15 @@ PAPER = Scale(
 CPU = dataclasses.replace(
   PAPER,
   name="cpu",
-  network_seeds=(0, 1, 2),
   sisa_seeds=(0, 1, 2),
-  sweep_seeds=(0,),
-  explain_seeds=(0,),
+  sweep_seeds=(0, 1),
+  explain_seeds=(0, 1, 2),
   evaluate=10_000,
   images=PAPER.images._replace(
     samples=2000,
     test=500,
     retain=300,
-    encoder=ImageEncoder("resnet34", 64),
-    epochs=4,
-    learning_rate=0.005,
-    shard_epochs=4,
-    shard_rate=0.02,
+    training=_training(_FEW, _FEW_SHARD, tune_rate=0.0005, ngrad_rate=0.00003),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
@@ -187,7 +209,6 @@ SMOKE = dataclasses.replace(
   features=64,
   evaluate=200,
   grid=((20, 1), (20, 10)),
-  sgd_grid=((20, 10),),
   shards=(4,),
   adapters=(20,),
   forget=10,
@@ -196,16 +217,7 @@ SMOKE = dataclasses.replace(
     samples=32,
     test=20,
     retain=20,
-    encoder=ImageEncoder("resnet6", 32),
-    epochs=1,
-    batch_size=8,
-    learning_rate=0.01,
-    shard_epochs=1,
-    shard_rate=0.01,
-    tune_epochs=1,
-    tune_rate=0.01,
-    ngrad_epochs=5,
-    ngrad_rate=0.0003,
+    training=_training(_TINY, _TINY, tune_rate=0.01, ngrad_rate=0.0003),
     shards=(2,),
     sweep=(),
     adapters=(20,),
@@ -217,34 +229,6 @@ SMOKE = dataclasses.replace(
 SCALES = {scale.name: scale for scale in (SMOKE, CPU, PAPER)}
 
 
-def again(cfg: RncConfig, epochs: int, rate: float) -> RncConfig:
-  """The settings of Tune."""
-  return dataclasses.replace(cfg, epochs=epochs, learning_rate=rate)
-
-
-def ascent(cfg: RncConfig, epochs: int, rate: float) -> RncConfig:
-  """The settings of NGrad: few steps, so no warm-up and no decay."""
-  return dataclasses.replace(
-    cfg, epochs=epochs, learning_rate=rate, schedule="constant", warmup=0.0
-  )
-
-
-def rnc_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
-  """The settings of RNC at this scale."""
-  return RncConfig(
-    classes,
-    tune.encoder,
-    tune.epochs,
-    tune.batch_size,
-    tune.learning_rate,
-    seed=seed,
-  )
-
-
-def shard_config(tune: FineTune, classes: int, seed: int) -> RncConfig:
-  """The settings of one sub-model of SISA."""
-  return dataclasses.replace(
-    rnc_config(tune, classes, seed),
-    epochs=tune.shard_epochs,
-    learning_rate=tune.shard_rate,
-  )
+def trained(cfg: RncConfig, classes: int, seed: int) -> RncConfig:
+  """The settings for a dataset and a seed."""
+  return dataclasses.replace(cfg, num_classes=classes, seed=seed)

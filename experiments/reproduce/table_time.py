@@ -108,9 +108,8 @@ def time_table(results: Results) -> Table:
     "CIFAR-10 at full size; compare shares, not seconds. The paper states 32.65 % for "
     "LegoNet n = 100 and 12.91 % for n = 1000, both of SISA s = 10. Everything "
     "is compiled before. SISA and FixSISA train their shard again; LegoNet with ridge "
-    "subtracts the sample. A batch holds 64 samples, or for a smaller shard the next "
-    "power of two, filled up: SISA s = 50 and 100 pass up to 60 % more samples for "
-    "it. ± is the 95 % t-interval over requests. "
+    "subtracts the sample. The last batch of an epoch is filled up, so a small shard "
+    "passes more samples than it has. ± is the 95 % t-interval over requests. "
     + provenance(results, _cells(results)),
     (
       "s or n/k",

@@ -13,7 +13,7 @@ from experiments.reproduce.cells import Cell, Result
 from experiments.reproduce.end_to_end import make_cell, make_contender
 from experiments.reproduce.inputs import Inputs
 from experiments.reproduce.on_encodings import SOLVERS
-from experiments.reproduce.scales import Scale, shard_config
+from experiments.reproduce.scales import Scale, trained
 from experiments.reproduce.tasks import Contender, wait
 from legonet_jax.baselines import SisaConfig, rnc, sisa
 from legonet_jax.ids import Ids
@@ -81,7 +81,7 @@ def _first_of_each_shape(
   scale: Scale, inputs: Inputs, split: SisaConfig, ids: Ids, gone: Ids
 ) -> list[int]:
   """The first of the samples for each size of batch that their shards train with."""
-  cfg = shard_config(scale.images, inputs.classes, split.seed)
+  cfg = trained(scale.images.training.shard, inputs.classes, split.seed)
   sizes = np.bincount(sisa.shard_of(split, ids), minlength=split.shards) - 1
   shapes: dict[int, int] = {}
   for sample, shard in zip(gone.tolist(), sisa.shard_of(split, gone), strict=True):

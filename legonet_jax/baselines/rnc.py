@@ -51,6 +51,8 @@ class RncConfig:
     momentum: of SGD (Nesterov's).
     weight_decay: of all weights.
     augment: `none`, `flip`, or `flip_shift` (4 pixels of the stored image).
+    norm: BatchNorm with the statistics of the `batch`, or with its `running` ones, the
+      pretrained, which then stay as they are: better with few samples or small batches.
     seed: of order and augmentation.
   """
 
@@ -64,6 +66,7 @@ class RncConfig:
   momentum: float = 0.9
   weight_decay: float = 1e-4
   augment: Augment = "flip_shift"
+  norm: Literal["batch", "running"] = "batch"
   seed: int = 0
 
   def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class RncConfig:
     for field, choices in (
       ("augment", ("none", "flip", "flip_shift")),
       ("schedule", ("cosine", "constant")),
+      ("norm", ("batch", "running")),
     ):
       if getattr(self, field) not in choices:
         raise errors.ConfigError(
@@ -228,7 +232,10 @@ def _step(
     weights: tuple[resnet.Variables, jax.Array],
   ) -> tuple[jax.Array, resnet.Variables]:
     variables = {"params": weights[0], "batch_stats": model.batch_stats}
-    e, stats = resnet.apply_train(net, variables, x)
+    if cfg.norm == "batch":
+      e, stats = resnet.apply_train(net, variables, x)
+    else:
+      e, stats = resnet.apply_tune(net, variables, x), model.batch_stats
     z = e @ weights[1].T
     ce = optax.softmax_cross_entropy_with_integer_labels(z, jnp.asarray(batch.labels))
     return sign * jnp.mean(ce), stats

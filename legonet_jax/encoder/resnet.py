@@ -19,7 +19,8 @@ from legonet_jax import errors
 from legonet_jax.encoder.conv import conv2d
 from legonet_jax.encoder.winograd import conv3x3, tile_size, transform_kernel
 
-Mode = Literal["inference", "train", "folded"]
+# `tune` has the running statistics of `inference` and the gradients of `train`.
+Mode = Literal["inference", "train", "tune", "folded"]
 Variables = Mapping[str, Any]
 
 _EPSILON = 1e-5
@@ -43,7 +44,7 @@ class ConvNorm(nn.Module):
     else:
       shape = (self.size, self.size, x.shape[-1], self.features)
       kernel = self.param("kernel", _kernel_init, shape).astype(x.dtype)
-      x = conv2d(x, kernel, self.stride, self.size // 2, train=self.mode == "train")
+      x = conv2d(x, kernel, self.stride, self.size // 2, self.mode in ("train", "tune"))
     width = (self.features,)
     bias = self.param("bias", nn.initializers.zeros, width)
     if self.mode == "folded":
@@ -154,6 +155,14 @@ def apply_train(
   train = net.clone(mode="train")
   features, updated = train.apply(variables, images, mutable=["batch_stats"])
   return features, updated["batch_stats"]
+
+
+def apply_tune(net: ResNet, variables: Variables, images: jax.Array) -> jax.Array:
+  """`apply` for gradients: BatchNorm keeps its running statistics while weights move.
+
+  That is how to fine-tune on few samples: the statistics of a small batch are noise.
+  """
+  return jnp.asarray(net.clone(mode="tune").apply(variables, images))
 
 
 def apply_folded(net: ResNet, folded: Variables, images: jax.Array) -> jax.Array:
