@@ -71,9 +71,10 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
   cells += [
     cell for cell in task_cells(scale, inputs) if cell.settings["method"] == "sisa"
   ]
-  for seed in scale.sweep_seeds:
-    make = functools.partial(make_cell, scale, inputs, "accuracy", seed)
-    for s in tune.sweep[::-1]:  # the longest first: with --jobs the last one runs alone
+  # The longest first, all seeds of one s together: with --jobs the ends meet.
+  for s in tune.sweep[::-1]:
+    for seed in scale.sweep_seeds:
+      make = functools.partial(make_cell, scale, inputs, "accuracy", seed)
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))
   return cells

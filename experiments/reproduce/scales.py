@@ -147,7 +147,7 @@ _FEW = dataclasses.replace(
   learning_rate=0.0005,
   norm="running",
 )
-_FEW_SHARD = dataclasses.replace(_FEW, epochs=4, batch_size=16, learning_rate=0.001)
+_FEW_SHARD = dataclasses.replace(_FEW, epochs=3, batch_size=16, learning_rate=0.001)
 _TINY = dataclasses.replace(
   _RNC, encoder=ImageEncoder("resnet6", 32), epochs=1, batch_size=8
 )
