@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import legonet_command
 from legonet_jax.cli import main as cli
 
 
@@ -76,6 +77,31 @@ def test_python_m_is_the_same_command_and_help_teaches():
     assert "proves by digest" in " ".join(out.stdout.split())
     bad = subprocess.run([*command, "no-such"], capture_output=True, text=True, env=env)
     assert bad.returncode == 2
+
+
+def test_a_command_that_finds_its_executables_in_the_cache_says_nothing_of_it(tmp_path):
+  """XLA does, in pages, on most Intel processors: openxla/xla 44565."""
+  env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+  env["LEGONET_CACHE"] = str(tmp_path / "cache")
+  command = ["legonet", "quickstart", "--adapters", "20", "--json"]
+  for _ in range(2):
+    done = subprocess.run(
+      command, cwd=tmp_path, capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+    assert list((tmp_path / "cache" / "xla").rglob("*-cache"))
+
+
+def test_a_ctrl_c_during_imports_is_one_line(monkeypatch, capsys):
+  def interrupted(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.delitem(sys.modules, "legonet_jax.cli.main")
+  monkeypatch.setattr("builtins.__import__", interrupted)
+  assert legonet_command.main() == 130
+  monkeypatch.undo()
+  assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_an_interrupt_exits_with_130(monkeypatch, capsys):

@@ -46,8 +46,8 @@ SHARD = (
   *(("running", 16, rate) for rate in (0.0005, 0.001, 0.002)),
   ("running", 32, 0.001),
 )
-TUNE = (0.00025, 0.0005, 0.001)
-NGRAD = (0.00001, 0.00003, 0.0001)
+TUNE = (0.0005, 0.001, 0.002)
+NGRAD = (0.000003, 0.00001, 0.00002)
 _SEED = 1000  # the seeds of the tables begin at 0
 
 
