@@ -147,7 +147,7 @@ _FEW = dataclasses.replace(
   learning_rate=0.0005,
   norm="running",
 )
-_FEW_SHARD = dataclasses.replace(_FEW, epochs=3, batch_size=16, learning_rate=0.001)
+_FEW_SHARD = dataclasses.replace(_FEW, epochs=4, batch_size=16, learning_rate=0.001)
 _TINY = dataclasses.replace(
   _RNC, encoder=ImageEncoder("resnet6", 32), epochs=1, batch_size=8
 )
@@ -183,6 +183,7 @@ PAPER = Scale(
 CPU = dataclasses.replace(
   PAPER,
   name="cpu",
+  network_seeds=(0, 1, 2),
   sisa_seeds=(0, 1, 2),
   sweep_seeds=(0, 1),
   explain_seeds=(0, 1, 2),
@@ -191,7 +192,7 @@ CPU = dataclasses.replace(
     samples=2000,
     test=500,
     retain=300,
-    training=_training(_FEW, _FEW_SHARD, tune_rate=0.0005, ngrad_rate=0.00003),
+    training=_training(_FEW, _FEW_SHARD, tune_rate=0.001, ngrad_rate=0.00001),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
