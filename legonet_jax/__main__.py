@@ -1,4 +1,4 @@
-"""`python -m legonet_jax` is the command `legonet`."""
+"""`python -m legonet_jax` is the command `legonet`, where that is not on the path."""
 
 import sys
 

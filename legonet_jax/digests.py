@@ -32,6 +32,8 @@ def digest_tree(tree: Any, prefix: bytes = b"") -> str:
   sha = hashlib.sha256(prefix)
   for leaf in jax.tree.leaves(tree):
     array = np.ascontiguousarray(leaf)
+    if array.dtype.hasobject:  # its bytes are addresses: another process has others
+      raise TypeError(f"a digest is of arrays; this tree has a {type(leaf).__name__}")
     sha.update(f"{array.dtype.str}{array.shape}".encode())
     sha.update(array.data)
   return sha.hexdigest()

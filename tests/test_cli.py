@@ -85,9 +85,7 @@ def test_a_command_that_finds_its_executables_in_the_cache_says_nothing_of_it(tm
   env["LEGONET_CACHE"] = str(tmp_path / "cache")
   command = ["legonet", "quickstart", "--adapters", "20", "--json"]
   for _ in range(2):
-    done = subprocess.run(
-      command, cwd=tmp_path, capture_output=True, text=True, env=env
-    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, env=env)
     assert done.returncode == 0
     assert done.stderr == b""
     assert list((tmp_path / "cache" / "xla").rglob("*-cache"))

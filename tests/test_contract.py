@@ -21,6 +21,7 @@ CONFIGS = {
   "replace, Adam, sqrt map": dataclasses.replace(
     CONFIG, solver=ADAMW, feature_map="sqrt", num_adapters=5, top_k=3, key_noise=0.1
   ),
+  "k = 1": dataclasses.replace(CONFIG, top_k=1),
   "given": dataclasses.replace(CONFIG, key_policy="given"),
   "ridge": dataclasses.replace(CONFIG, solver=lego.Ridge(), feature_map="sqrt"),
   "ridge, given": dataclasses.replace(

@@ -47,7 +47,7 @@ SHARD = (
   ("running", 32, 0.001),
 )
 TUNE = (0.0005, 0.001, 0.002)
-NGRAD = (0.000003, 0.00001, 0.00002)
+NGRAD = (0.000001, 0.000003, 0.00001)
 _SEED = 1000  # the seeds of the tables begin at 0
 
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pathlib
 import signal
+import threading
 import time
 from typing import Any
 
@@ -84,7 +85,16 @@ def _begin(queue: Any, jobs: int, build: Build, args: Any) -> None:
     mine = sorted(os.sched_getaffinity(0))[queue.get() :: jobs]
     if mine:
       os.sched_setaffinity(0, mine)
+  threading.Thread(target=_follow, daemon=True).start()
   _cells.update({cell.name: cell for cell in build(args)})
+
+
+def _follow() -> None:
+  """Ends this process with its parent: a killed run must not go on in its children."""
+  parent = multiprocessing.parent_process()
+  if parent is not None:
+    parent.join()
+    os._exit(1)
 
 
 def _work(

@@ -21,7 +21,6 @@ import legonet_jax as lego
 from legonet_jax import measures
 from legonet_jax.baselines import SisaConfig, linear_learner, sisa
 from legonet_jax.config import describe_hash, for_prediction
-from legonet_jax.digests import digest_tree
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import adapter_logits
 
@@ -64,7 +63,7 @@ def fixsisa_contender(
     lambda ids: sisa.fit(split, learner, ids)[0],
     {"retrain": forget},
     functools.partial(sisa.predict, split, learner),
-    digest_tree,
+    sisa.digest,
   )
 
 

@@ -71,13 +71,16 @@ def _run(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
     side.append(_margins(inputs, contender, model, targets))
   unlearned = np.array(side)
   never = _never(scale, inputs, settings["method"], settings["solver"])
-  oracle = never[: size.models]
+  oracle, others = never[: size.models], never[size.models :]
+  klom, null = measures.klom(unlearned, oracle), measures.klom_null(never)
   return {
     "models": size.models,
     "targets": size.targets,
     "ulira": measures.ulira(unlearned, oracle)._asdict(),
-    "klom": _summary(measures.klom(unlearned, oracle)),
-    "null": _summary(measures.klom_null(never)),
+    "ulira_null": measures.ulira(others, oracle)._asdict(),
+    "klom": _summary(klom),
+    "null": _summary(null),
+    "excess": _excess(klom, null),
   }
 
 
@@ -127,6 +130,16 @@ def _margins(
   train = inputs.encodings().train
   p = contender.predict(model, np.asarray(train.encodings[targets]))
   return measures.margins_of_probs(p, train.labels[targets])
+
+
+def _excess(klom: NDArray[np.float64], null: NDArray[np.float64]) -> dict[str, float]:
+  """Mean of KLoM over its null, in shares of the null; bootstrap over the targets."""
+  rng = np.random.default_rng(0)
+  drawn = rng.integers(len(klom), size=(1000, len(klom)))
+  means = klom[drawn].mean(axis=1) / null[drawn].mean(axis=1) - 1
+  low, high = np.percentile(means, [2.5, 97.5])
+  point = klom.mean() / null.mean() - 1
+  return {"mean": float(point), "low": float(low), "high": float(high)}
 
 
 def _summary(values: NDArray[np.float64]) -> dict[str, float]:

@@ -153,19 +153,25 @@ def groups(cells: Iterable[Cell]) -> list[dict[int, Cell]]:
   return [found[key] for key in sorted(found)]
 
 
-def find(results: Results, kind: str, **settings: Any) -> dict[int, Cell]:
-  """The one group with these settings, by seed; empty if there is none."""
-  matching = groups(
-    cell
-    for cell in results.cells
-    if cell.kind == kind and settings.items() <= _hashable(cell.settings).items()
-  )
-  if len(matching) > 1:
-    names = ", ".join(next(iter(group.values())).name for group in matching)
+def same_settings(cells: Sequence[Cell]) -> list[Cell]:
+  """The cells, or DataError if they differ in more than the seed."""
+  found = groups(cells)
+  if len(found) > 1:
+    names = ", ".join(next(iter(group.values())).name for group in found)
     raise errors.DataError(
       f"cells {names} differ in more than the seed: keep one of these settings"
     )
-  return matching[0] if matching else {}
+  return list(cells)
+
+
+def find(results: Results, kind: str, **settings: Any) -> dict[int, Cell]:
+  """The one group with these settings, by seed; empty if there is none."""
+  matching = [
+    cell
+    for cell in results.cells
+    if cell.kind == kind and settings.items() <= _hashable(cell.settings).items()
+  ]
+  return {cell.seed: cell for cell in same_settings(matching)}
 
 
 def _hashable(settings: dict[str, Any]) -> dict[str, Any]:

@@ -192,7 +192,7 @@ CPU = dataclasses.replace(
     samples=2000,
     test=500,
     retain=300,
-    training=_training(_FEW, _FEW_SHARD, tune_rate=0.001, ngrad_rate=0.00001),
+    training=_training(_FEW, _FEW_SHARD, tune_rate=0.001, ngrad_rate=0.000003),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),

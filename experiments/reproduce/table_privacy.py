@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from experiments.reproduce.results import Cell, Estimate, Results, estimate
+from experiments.reproduce.results import (
+  Cell,
+  Estimate,
+  Results,
+  estimate,
+  same_settings,
+)
 from experiments.reproduce.tables import (
   SOLVERS,
   STRATEGIES,
@@ -32,9 +38,9 @@ def privacy_cells(results: Results) -> list[Cell]:
   )
 
 
-def interval(cell: Cell, name: str) -> str | None:
+def interval(cell: Cell, name: str, side: str = "ulira") -> str | None:
   """U-LiRA's "auc" or "tpr" as "0.501 [0.480, 0.522]"."""
-  measured = cell.result.get("ulira", {})
+  measured = cell.result.get(side, {})
   found = [measured.get(name + end) for end in ("", "_low", "_high")]
   if any(value is None for value in found):
     return None
@@ -54,6 +60,7 @@ def privacy_table(results: Results) -> Table:
       data(cell.settings),
       interval(cell, "auc"),
       interval(cell, "tpr"),
+      interval(cell, "tpr", "ulira_null"),
     ]
     for name in ("mean", "median", "q95"):
       for side in ("klom", "null"):
@@ -70,8 +77,9 @@ def privacy_table(results: Results) -> Table:
     "privacy",
     "Privacy after unlearning: U-LiRA and KLoM",
     "U-LiRA tells models that were trained on a sample and then unlearned it from "
-    "models that never saw it. Chance is AUC 0.5 and a true positive rate of 0.01 "
-    "at a false positive rate of 0.01; brackets are 95 % intervals. KLoM is the KL "
+    "models that never saw it. Chance is AUC 0.5; chance of the true positive rate at "
+    "a false positive rate of 0.01 is its null, which tells never trained models from "
+    "others; brackets are 95 % intervals. KLoM is the KL "
     "divergence of margins between unlearned and refitted models, per sample; "
     "its null compares refitted models with refitted models, and an exact method is "
     "at the null. " + provenance(results, cells),
@@ -81,7 +89,8 @@ def privacy_table(results: Results) -> Table:
       "Strategy",
       "Trained on",
       "U-LiRA AUC (chance 0.5)",
-      "U-LiRA TPR at 1 % FPR (chance 0.01)",
+      "U-LiRA TPR at 1 % FPR",
+      "U-LiRA TPR at 1 % FPR, null",
       *klom,
       "Models per side",
       "Samples",
@@ -93,7 +102,12 @@ def privacy_table(results: Results) -> Table:
 
 def explain_table(results: Results) -> Table:
   """Rows of the cells of kind explain, with the numbers averaged over seeds."""
-  cells = [cell for cell in results.cells if cell.kind == "explain"]
+  every = [cell for cell in results.cells if cell.kind == "explain"]
+  cells = [
+    cell
+    for name in SOLVERS
+    for cell in same_settings([c for c in every if c.settings.get("solver") == name])
+  ]
   rows = [(cell.seed, row) for cell in cells for row in cell.result.get("rows", [])]
   header = list(dict.fromkeys(name for _, row in rows for name in row))
   keys = [name for name in header if _is_key(name, [row for _, row in rows])]

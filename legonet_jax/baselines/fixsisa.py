@@ -2,8 +2,9 @@
 
 The layer of a shard is trained as an adapter of LegoNet is, with the same solver and
 the same map of encodings: a LegoNet with n = k = 1 on the samples of the shard. What
-differs between FixSISA and LegoNet is then only who trains on what, and who is asked.
-To forget is to train the shard again, as in SISA; LegoNet's `Ridge` subtracts instead.
+differs between FixSISA and LegoNet is then who trains on what, who is asked, and with
+`Ridge` that SISA averages probabilities where LegoNet averages logits. To forget is to
+train the shard again, as in SISA; LegoNet's `Ridge` subtracts instead.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
     A learner whose inputs are encodings e [B, d]. A layer is solved from its members
     alone, so slices change nothing but the time.
   """
-  one = dataclasses.replace(cfg, num_adapters=1, top_k=1)
+  one = dataclasses.replace(cfg, num_adapters=1, top_k=1, key_policy="replace")
 
   def train(model: Any, ids: Ids, stream: int, share: float) -> Model:
     del model, stream, share

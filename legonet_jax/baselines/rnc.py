@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 import optax
 
-from legonet_jax import errors
+from legonet_jax import errors, numerics
 from legonet_jax.baselines.images import (
   Augment,
   Batch,
@@ -98,6 +98,7 @@ class RncModel(NamedTuple):
   batch_stats: resnet.Variables
 
 
+@numerics.pinned()
 def init(cfg: RncConfig, pretrained: resnet.Variables) -> RncModel:
   """The pretrained network with a layer of zeros."""
   dim = resnet.build_resnet(cfg.encoder.name).dim
@@ -105,6 +106,7 @@ def init(cfg: RncConfig, pretrained: resnet.Variables) -> RncModel:
   return RncModel(pretrained["params"], head, pretrained["batch_stats"])
 
 
+@numerics.pinned()
 def train(
   cfg: RncConfig,
   model: RncModel,
@@ -148,6 +150,7 @@ def ngrad(cfg: RncConfig, model: RncModel, table: ImageTable, gone: Ids) -> RncM
   return train(cfg, model, table, gone, stream=2, sign=-1.0)
 
 
+@numerics.pinned()
 def predict(
   cfg: RncConfig, model: RncModel, images: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
@@ -155,7 +158,7 @@ def predict(
   folded = prepare(
     cfg.encoder, {"params": model.params, "batch_stats": model.batch_stats}
   )
-  return in_blocks(functools.partial(_probs, cfg, folded, model.head), images)
+  return in_blocks(functools.partial(_probs, cfg.encoder, folded, model.head), images)
 
 
 def rnc_learner(
@@ -249,6 +252,6 @@ def _step(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _probs(
-  cfg: RncConfig, folded: resnet.Variables, head: jax.Array, images: jax.Array
+  spec: ImageEncoder, folded: resnet.Variables, head: jax.Array, images: jax.Array
 ) -> jax.Array:
-  return jax.nn.softmax(encode_images(cfg.encoder, folded, images) @ head.T)
+  return jax.nn.softmax(encode_images(spec, folded, images) @ head.T)

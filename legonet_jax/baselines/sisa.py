@@ -11,14 +11,17 @@ back with a later request.
 """
 
 import dataclasses
+import json
 import time
 from typing import Any, Literal, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
 from legonet_jax.baselines.learner import Learner, Model
+from legonet_jax.digests import digest_tree
 from legonet_jax.ids import Ids, hash_ids
 from legonet_jax.samples import check_ids
 
@@ -33,7 +36,8 @@ class SisaConfig:
   Attributes:
     shards: s.
     slices: R, the slices of a shard. With R > 1 every shard keeps R checkpoints, and
-      each stage has 2 / (R + 1) of the epochs, so that the work stays about the same.
+      each stage has 2 / (R + 1) of the epochs, so that the work stays about the same
+      (a stage has at least one epoch: with few epochs it grows).
     aggregate: the mean of the shards' probabilities, or their votes.
     seed: of the hash.
   """
@@ -150,6 +154,7 @@ def update(
     trained, samples = _train(cfg, learner, shard, kept, members, place)
     models.append(trained)
     passed.append(samples)
+  jax.block_until_ready(models)  # type: ignore[no-untyped-call]  # for the clock
   trained_shards = sum(samples > 0 for samples in passed)
   info = SisaInfo(trained_shards, sum(passed), time.perf_counter() - began)
   return SisaState(cfg, ids, tuple(models)), info
@@ -168,6 +173,12 @@ def predict(
     total = p if total is None else total + p
   assert total is not None  # a state always has a sample
   return total / len(live)
+
+
+def digest(state: SisaState) -> str:
+  """The sha256 of settings, retained ids and all checkpoints, in hexadecimal."""
+  settings = json.dumps(dataclasses.asdict(state.settings), sort_keys=True)
+  return digest_tree((state.ids, state.models), settings.encode())
 
 
 def _train(

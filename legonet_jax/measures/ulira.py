@@ -19,7 +19,7 @@ class Ulira(NamedTuple):
     auc: area under the curve; 0.5 is chance.
     auc_low: lower end.
     auc_high: upper end.
-    tpr: true positive rate at the false positive rate `fpr`; `fpr` is chance.
+    tpr: true positive rate at the false positive rate `fpr`; chance is about `fpr`.
     tpr_low: lower end.
     tpr_high: upper end.
     fpr: the false positive rate.
@@ -46,8 +46,10 @@ def ulira(
   μ_s, σ_s² are mean and variance of example s over the unlearned models of one half,
   μ'_s, σ'_s² over the never trained ones of that half; Λ scores both kinds of models of
   the other half. Then the halves swap, and the results are averaged. No model helps to
-  fit what scores it, and scores are compared within a half only, so chance is exact for
-  any M. σ² is at least 1/100 of its mean over examples, and at least 1e-12.
+  fit what scores it, and scores are compared within a half only, so the mean AUC of
+  models that follow one distribution is 0.5 for any M. Their mean TPR is near `fpr`,
+  not equal: a model errs on many examples alike. σ² is at least 1/100 of its mean over
+  examples, and at least 1e-12.
 
   The interval is a percentile bootstrap over examples and models, averaged over the
   halves. Examples alone would make it too narrow: a model errs on many of them alike.
