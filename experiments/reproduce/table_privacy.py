@@ -103,9 +103,10 @@ def privacy_table(results: Results) -> Table:
 def explain_table(results: Results) -> Table:
   """Rows of the cells of kind explain, with the numbers averaged over seeds."""
   every = [cell for cell in results.cells if cell.kind == "explain"]
+  solvers = dict.fromkeys(cell.settings.get("solver") for cell in every)
   cells = [
     cell
-    for name in SOLVERS
+    for name in solvers
     for cell in same_settings([c for c in every if c.settings.get("solver") == name])
   ]
   rows = [(cell.seed, row) for cell in cells for row in cell.result.get("rows", [])]
