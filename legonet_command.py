@@ -4,11 +4,12 @@ It stands outside the package because importing any part of that imports JAX, wh
 reads its log level once, at that moment.
 """
 
+from collections.abc import Sequence
 import os
 import sys
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command; returns its exit code."""
   # XLA takes executables from its own cache for foreign ones on most Intel processors
   # and says so in pages of text (openxla/xla 44565). What really fails is an exception.
@@ -18,4 +19,4 @@ def main() -> int:
   except KeyboardInterrupt:
     print("legonet: interrupted, nothing was begun", file=sys.stderr)
     return 130
-  return run()
+  return run(argv)

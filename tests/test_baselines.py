@@ -519,6 +519,16 @@ def test_rnc_is_a_function_of_the_set_of_samples_bit_for_bit(pretrained, table):
   assert digest_tree(other) != digest_tree(once)
 
 
+def test_the_callers_flags_change_nothing_of_rnc(pretrained, table):
+  def both():
+    model = rnc.train(RNC, rnc.init(RNC, pretrained), table, table.ids)
+    return digest_tree((model, rnc.predict(RNC, model, table.images)))
+
+  plain = both()
+  with jax.enable_x64(True), jax.default_matmul_precision("bfloat16"):
+    assert both() == plain
+
+
 def test_training_brings_the_loss_down(pretrained, trained, table):
   assert loss(trained, table, table.ids) < 0.7 * math.log(3)
 

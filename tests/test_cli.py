@@ -50,7 +50,7 @@ def test_bad_input_is_one_line_and_exit_code_2(name, capsys):
 def test_ctrl_c_stops_a_run_with_one_line_and_leaves_nothing(tmp_path):
   # A test run in the background inherits an ignored SIGINT; a person's shell does not.
   code = (
-    "import signal, sys; from legonet_jax.cli.main import main;"
+    "import signal, sys; from legonet_command import main;"
     " signal.signal(signal.SIGINT, signal.default_int_handler);"
     " sys.exit(main(['quickstart', '--adapters', '30']))"
   )

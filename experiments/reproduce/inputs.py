@@ -58,7 +58,7 @@ def make_inputs(
   images: pathlib.Path | None,
   weights: pathlib.Path | None,
 ) -> Inputs:
-  """The inputs of a reproduction; `smoke` needs none of the folders."""
+  """The inputs of a reproduction; `smoke` of CIFAR-10 needs none of the folders."""
   smoke = scale.name == "smoke"
 
   @functools.cache

@@ -16,8 +16,8 @@ def cost_list() -> list[Table]:
     "Encodings of a frozen encoder are kept. "
   )
   swapped = (
-    "The paper's two plots have the encoder's numbers swapped; put back, they equal "
-    "ours. "
+    "The paper's two plots have the encoder's numbers swapped; put back, its "
+    "parameters equal ours, and its MACs once those of BatchNorm and pooling count. "
   )
   return [
     from_rows(

@@ -105,7 +105,6 @@ def _table(results: Results, source: str, task: str) -> Table:
       _row(results.dataset, settings, group, task, strategy)
       for strategy in strategies(group, task, settings["method"])
     ]
-  what = {"encodings": "encodings", "images": "subset of images"}
   sizes = sorted({cell.result.get(task, {}).get("forgotten", 0) for cell in used})
   forgotten = f"{sizes[0]:,}" if sizes else "some"
   if sizes and sizes[0] != sizes[-1]:
@@ -123,7 +122,7 @@ def _table(results: Results, source: str, task: str) -> Table:
   )
   return Table(
     f"main_{source}_{task}",
-    f"Table 1, {TASKS[task]}: {what[source]}",
+    f"Table 1, {TASKS[task]}: {source}",
     caption + provenance(results, used),
     _HEADER,
     tuple(rows),
