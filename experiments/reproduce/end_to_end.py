@@ -19,12 +19,13 @@ from experiments.reproduce.on_encodings import (
   fixsisa_contender,
   lego_config,
   lego_contender,
+  sisa_contender,
 )
 from experiments.reproduce.scales import Scale, trained
 from experiments.reproduce.tasks import Contender, Data, run_tasks, wait
 import legonet_jax as lego
 from legonet_jax import encoder, measures
-from legonet_jax.baselines import ImageTable, SisaConfig, rnc, rnc_learner, sisa
+from legonet_jax.baselines import ImageTable, Learner, SisaConfig, rnc, rnc_learner
 from legonet_jax.baselines.images import in_blocks
 from legonet_jax.config import describe, describe_hash
 from legonet_jax.encoder.resnet import Variables
@@ -164,35 +165,13 @@ def rnc_contender(
   return Contender(fit, forget, functools.partial(rnc.predict, cfg), None)
 
 
-def sisa_contender(
-  scale: Scale,
-  classes: int,
-  seed: int,
-  variables: Variables,
-  table: ImageTable,
-  shards: int,
-) -> Contender:
-  """SISA whose sub-models are RNCs."""
-  learner = rnc_learner(
-    trained(scale.images.training.shard, classes, seed), variables, table
-  )
-  split = SisaConfig(shards, seed=seed)
-
-  def forget(state: sisa.SisaState, gone: Ids, retain: Ids) -> sisa.SisaState:
-    return sisa.unlearn(split, learner, state, gone)[0]
-
-  return Contender(
-    lambda ids: sisa.fit(split, learner, ids)[0],
-    {"retrain": forget},
-    functools.partial(sisa.predict, split, learner),
-    None,
-  )
-
-
 def make_contender(
-  scale: Scale, inputs: Inputs, settings: dict[str, Any]
+  scale: Scale, inputs: Inputs, settings: dict[str, Any], test_only: bool = False
 ) -> tuple[Contender, Data]:
-  """The method of a cell and what it is given: images, or their encodings."""
+  """The method of a cell and what it is given: images, or their encodings.
+
+  With `test_only` nothing but D_test will be asked: networks need not be kept.
+  """
   seed, method = settings["seed"], settings["method"]
   train, test = inputs.images(seed)
   variables, _ = inputs.pretrained()
@@ -200,19 +179,31 @@ def make_contender(
     data = Data(train.ids, train.images, train.labels, test.images, test.labels)
     if method == "rnc":
       return rnc_contender(scale, inputs.classes, seed, variables, train), data
-    shards = settings["s"]
-    return (
-      sisa_contender(scale, inputs.classes, seed, variables, train, shards),
-      data,
-    )
+    cfg = trained(scale.images.training.shard, inputs.classes, seed)
+    learner = rnc_learner(cfg, variables, train)
+    if test_only:
+      learner = _answers(learner, test.images)
+    return sisa_contender(SisaConfig(settings["s"], seed=seed), learner), data
   seen, unseen = _encoded(scale, inputs, seed)
   data = Data(train.ids, seen, train.labels, unseen, test.labels)
   n, k = settings.get("n", 1), settings.get("k", 1)
-  cfg = lego_config(inputs.classes, settings["solver"], n, k, seed)
-  samples = lego.make_samples(cfg, seen, train.labels, train.ids)
+  one = lego_config(inputs.classes, settings["solver"], n, k, seed)
+  samples = lego.make_samples(one, seen, train.labels, train.ids)
   if method == "lego":
-    return lego_contender(cfg, samples), data
-  return fixsisa_contender(cfg, samples, settings["s"]), data
+    return lego_contender(one, samples), data
+  return fixsisa_contender(one, samples, settings["s"]), data
+
+
+def _answers(learner: Learner, inputs: NDArray[np.uint8]) -> Learner:
+  """A learner that keeps of a model what it answers on these inputs.
+
+  A hundred networks fill the memory of a small machine.
+  """
+
+  def train(model: Any, ids: Ids, stream: int, share: float) -> NDArray[Any]:
+    return learner.predict(learner.train(model, ids, stream, share), inputs)
+
+  return Learner(learner.init, train, lambda answers, _: answers)
 
 
 def _run_tasks(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
@@ -221,7 +212,7 @@ def _run_tasks(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result
 
 
 def _run_accuracy(scale: Scale, inputs: Inputs, settings: dict[str, Any]) -> Result:
-  contender, data = make_contender(scale, inputs, settings)
+  contender, data = make_contender(scale, inputs, settings, test_only=True)
   began = time.perf_counter()
   model = wait(contender.fit(data.ids))
   seconds = time.perf_counter() - began

@@ -4,6 +4,7 @@
 cells the question why accuracy rises or falls with n.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Any
@@ -19,7 +20,7 @@ from experiments.reproduce.scales import Scale
 from experiments.reproduce.tasks import Contender, Data, run_tasks
 import legonet_jax as lego
 from legonet_jax import measures
-from legonet_jax.baselines import SisaConfig, linear_learner, sisa
+from legonet_jax.baselines import Learner, SisaConfig, linear_learner, sisa
 from legonet_jax.config import describe_hash, for_prediction
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import adapter_logits
@@ -53,8 +54,16 @@ def fixsisa_contender(
   cfg: lego.LegoConfig, samples: lego.Samples, shards: int
 ) -> Contender:
   """FixSISA whose layers are trained as `cfg` trains an adapter."""
-  learner = linear_learner(cfg, samples)
   split = SisaConfig(shards, seed=cfg.seed)
+  return sisa_contender(split, linear_learner(cfg, samples), sisa.digest)
+
+
+def sisa_contender(
+  split: SisaConfig,
+  learner: Learner,
+  digest: Callable[[sisa.SisaState], str] | None = None,
+) -> Contender:
+  """SISA of any learner."""
 
   def forget(state: sisa.SisaState, gone: Ids, retain: Ids) -> sisa.SisaState:
     return sisa.unlearn(split, learner, state, gone)[0]
@@ -63,7 +72,7 @@ def fixsisa_contender(
     lambda ids: sisa.fit(split, learner, ids)[0],
     {"retrain": forget},
     functools.partial(sisa.predict, split, learner),
-    sisa.digest,
+    digest,
   )
 
 
