@@ -348,8 +348,7 @@ def test_cpu_and_paper_have_the_grid_of_the_paper(scale):
   shown |= {(100, k) for k in (1, 2, 5, 10)} | {(10 * k, k) for k in (1, 2, 5, 10)}
   assert grid | shown <= set(scale.grid)
   assert scale.shards == scale.images.shards == segmentations
-  assert scale.images.sweep == segmentations[1:]
-  assert scale.sweep_seeds
+  assert [s for s, seeds in scale.images.sweep if seeds] == [*segmentations[1:]]
   assert len(scale.seeds) >= 5
   assert scale.samples is None
   assert scale.forget == 100

@@ -73,8 +73,8 @@ def accuracy_cells(scale: Scale, inputs: Inputs) -> list[Cell]:
     cell for cell in task_cells(scale, inputs) if cell.settings["method"] == "sisa"
   ]
   # The longest first, all seeds of one s together: with --jobs the ends meet.
-  for s in tune.sweep[::-1]:
-    for seed in scale.sweep_seeds:
+  for s, seeds in tune.sweep[::-1]:
+    for seed in range(seeds):
       make = functools.partial(make_cell, scale, inputs, "accuracy", seed)
       size = {"s": s, "slices": 1}
       cells.append(make("sisa", size, f"acc-sisa-s{s}", _run_accuracy))

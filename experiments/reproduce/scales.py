@@ -36,7 +36,8 @@ class FineTune(NamedTuple):
     retain: how many of D_retain its accuracy is measured on; None for all.
     training: that of `cpu` is chosen by `experiments.reproduce.choose`.
     shards: s of SISA, of FixSISA and of the time of a request.
-    sweep: those beside the first that SISA is trained with whole, for its accuracy.
+    sweep: those beside the first that SISA is trained with whole, for its accuracy,
+      each with its number of seeds.
     adapters: n of LegoNet on the same images.
     requests: single requests that are timed for each contender.
   """
@@ -46,7 +47,7 @@ class FineTune(NamedTuple):
   retain: int | None
   training: Training
   shards: tuple[int, ...]
-  sweep: tuple[int, ...]
+  sweep: tuple[tuple[int, int], ...]
   adapters: tuple[int, ...]
   requests: int
 
@@ -79,7 +80,6 @@ class Scale:
     seeds: seeds of LegoNet, FixSISA and one linear layer.
     network_seeds: seeds of RNC, which fine-tunes a whole network.
     sisa_seeds: seeds of SISA, which fine-tunes s of them.
-    sweep_seeds: seeds of SISA at all other s.
     explain_seeds: seeds of the study of what n does.
     samples: N of the encodings; None for all.
     features: how many features of an encoding are used; None for all.
@@ -97,7 +97,6 @@ class Scale:
   seeds: tuple[int, ...]
   network_seeds: tuple[int, ...]
   sisa_seeds: tuple[int, ...]
-  sweep_seeds: tuple[int, ...]
   explain_seeds: tuple[int, ...]
   samples: int | None
   features: int | None
@@ -157,7 +156,6 @@ PAPER = Scale(
   seeds=(0, 1, 2, 3, 4),
   network_seeds=(0, 1, 2, 3, 4),
   sisa_seeds=(0, 1, 2, 3, 4),
-  sweep_seeds=(0, 1, 2, 3, 4),
   explain_seeds=(0, 1, 2, 3, 4),
   samples=None,
   features=None,
@@ -173,7 +171,7 @@ PAPER = Scale(
     retain=None,
     training=_training(_RNC, _RNC, tune_rate=0.01, ngrad_rate=0.0003),
     shards=_SEGMENTATIONS,
-    sweep=_SEGMENTATIONS[1:],
+    sweep=((20, 5), (50, 5), (100, 5)),
     adapters=(100, 200, 500, 1000),
     requests=100,
   ),
@@ -185,7 +183,6 @@ CPU = dataclasses.replace(
   name="cpu",
   network_seeds=(0, 1, 2),
   sisa_seeds=(0, 1, 2),
-  sweep_seeds=(0, 1),
   explain_seeds=(0, 1, 2),
   evaluate=10_000,
   images=PAPER.images._replace(
@@ -193,6 +190,7 @@ CPU = dataclasses.replace(
     test=500,
     retain=300,
     training=_training(_FEW, _FEW_SHARD, tune_rate=0.001, ngrad_rate=0.000003),
+    sweep=((20, 1), (50, 2), (100, 2)),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
@@ -204,7 +202,6 @@ SMOKE = dataclasses.replace(
   seeds=(0,),
   network_seeds=(0,),
   sisa_seeds=(0,),
-  sweep_seeds=(),
   explain_seeds=(0,),
   samples=400,
   features=64,
