@@ -17,6 +17,7 @@ from experiments.reproduce.judging import (
   about,
   above,
   below,
+  beyond,
   combine,
 )
 from experiments.reproduce.results import Cell, Results, difference, find, pick
@@ -145,7 +146,7 @@ def _control_seen(results: Results) -> list[Finding]:
   for cell in _privacy(results, ("none",)):
     measured = cell.result.get("ulira", {})
     if "auc_low" in measured:
-      verdict = _beyond(measured["auc_low"], measured["auc_high"], CHANCE)
+      verdict = beyond(measured["auc_low"], measured["auc_high"], CHANCE)
       found.append(_finding(cell, verdict, f"AUC {interval(cell, 'auc')}"))
   return found
 
@@ -161,7 +162,7 @@ def _at_null(results: Results) -> list[Finding]:
         f"{100 * excess['mean']:.0f} % [{100 * excess['low']:.0f}, "
         f"{100 * excess['high']:.0f}]"
       )
-      verdict = _beyond(-excess["high"], -excess["low"], -AT_NULL)
+      verdict = beyond(-excess["high"], -excess["low"], -AT_NULL)
       found.append(_finding(cell, verdict, words))
   return found
 
@@ -172,13 +173,6 @@ def _about(low: float, high: float) -> str:
     return REFUTED
   near = low >= CHANCE - AT_CHANCE and high <= CHANCE + AT_CHANCE
   return CONFIRMED if near else NOT_CLEAR
-
-
-def _beyond(low: float, high: float, margin: float) -> str:
-  """Is a number with this interval above the margin?"""
-  if low > margin:
-    return CONFIRMED
-  return REFUTED if high <= margin else NOT_CLEAR
 
 
 def _finding(cell: Cell, verdict: str, words: str) -> Finding:

@@ -54,11 +54,14 @@ class Trend(NamedTuple):
 
 def above(delta: Estimate | None, margin: float = 0.0) -> str:
   """Is Δ > margin?"""
-  if delta is None:
-    return NO_DATA
-  if delta.low > margin:
+  return NO_DATA if delta is None else beyond(delta.low, delta.high, margin)
+
+
+def beyond(low: float, high: float, margin: float) -> str:
+  """Is a number with this interval above the margin?"""
+  if low > margin:
     return CONFIRMED
-  return REFUTED if delta.high <= margin else NOT_CLEAR
+  return REFUTED if high <= margin else NOT_CLEAR
 
 
 def below(delta: Estimate | None, margin: float = 0.0) -> str:

@@ -71,10 +71,7 @@ class RncConfig:
 
   def __post_init__(self) -> None:
     for name in ("epochs", "batch_size"):
-      if getattr(self, name) < 1:
-        raise errors.ConfigError(
-          f"{name} is {getattr(self, name)}; it must be at least 1"
-        )
+      errors.whole_number(name, getattr(self, name), 1)
     if not 0 < self.learning_rate < float("inf"):
       raise errors.ConfigError(
         f"learning_rate is {self.learning_rate}; it must be finite and above 0"

@@ -49,10 +49,7 @@ class SisaConfig:
 
   def __post_init__(self) -> None:
     for name in ("shards", "slices"):
-      if getattr(self, name) < 1:
-        raise errors.ConfigError(
-          f"{name} is {getattr(self, name)}; it must be at least 1"
-        )
+      errors.whole_number(name, getattr(self, name), 1)
     if self.aggregate not in ("probs", "vote"):
       raise errors.ConfigError(f"aggregate is {self.aggregate!r}; use probs or vote")
 
