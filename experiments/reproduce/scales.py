@@ -190,7 +190,7 @@ CPU = dataclasses.replace(
     test=500,
     retain=300,
     training=_training(_FEW, _FEW_SHARD, tune_rate=0.001, ngrad_rate=0.000003),
-    sweep=((20, 1), (50, 2), (100, 2)),
+    sweep=((20, 1), (50, 2), (100, 3)),
     requests=5,
   ),
   privacy=Privacy(models=64, samples=2000, targets=100, adapters=100),
