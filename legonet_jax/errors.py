@@ -68,14 +68,36 @@ class RunBusyError(RunError):
   """Another process works on the run."""
 
 
+class LinkError(RunError):
+  """A run or a store holds a link, a FIFO or a device where a plain file belongs."""
+
+
+class RelearnError(LegoError):
+  """A request would bring back a sample that the run was asked to forget."""
+
+
+class DamagedRequestError(RunError):
+  """The file of a waiting request is damaged or gone."""
+
+
+def brief(value: object, limit: int = 100) -> str:
+  """`value` as it is written in Python, in one line of at most `limit` characters."""
+  try:
+    text = " ".join(repr(value).split())
+  except Exception:  # an int of thousands of digits, or a repr of somebody else's
+    text = f"a value of type {type(value).__name__}"
+  return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def whole_number(name: str, value: int, low: int, high: int | None = None) -> int:
   """`value`, or ConfigError unless it is a whole number in [low, high]."""
   try:
+    sound = not isinstance(value, bool)
     value = operator.index(value)
-    sound = low <= value and (high is None or value <= high)
+    sound = sound and low <= value and (high is None or value <= high)
   except TypeError:
     sound = False
   if not sound:
     bounds = f"of at least {low}" if high is None else f"between {low} and {high}"
-    raise ConfigError(f"{name} is {value!r}; it must be a whole number {bounds}")
+    raise ConfigError(f"{name} is {brief(value)}; it must be a whole number {bounds}")
   return value

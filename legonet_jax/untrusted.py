@@ -10,12 +10,16 @@ A file is hostile until it is checked. So every reader here
 
 from collections.abc import Iterator
 import contextlib
+import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import stat
-from typing import Any, BinaryIO
+import struct
+from typing import IO, Any
+import warnings
 import zipfile
 import zlib
 
@@ -27,10 +31,30 @@ from legonet_jax import errors
 # Arrays of real numbers hardly compress; masks and labels do.
 _MAX_RATIO, _FREE_BYTES = 100, 64 << 20
 _MAX_TEXT = 256 << 20
+_MAX_HEADER = 10_000  # of an array; numpy's own bound
+_CHUNK = 16 << 20
+_ZIP_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What reading a zip file raises on bytes that are not what they claim to be.
+DAMAGED_ZIP = (
+  zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, ValueError,
+  RuntimeError, OverflowError, OSError,
+)  # fmt: skip
+_HEADERS = {
+  b"\x93NUMPY\x01\x00": (np.lib.format.read_array_header_1_0, 2),
+  b"\x93NUMPY\x02\x00": (np.lib.format.read_array_header_2_0, 4),
+}
+
+
+def one_line(text: object, limit: int = 120) -> str:
+  """What a file or its parser says, short and printable enough for a message."""
+  words = " ".join(str(text).split())[:limit]
+  return "".join(c if c.isprintable() else "?" for c in words)
 
 
 @contextlib.contextmanager
-def open_plain(path: pathlib.Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+def open_plain(
+  path: pathlib.Path, *, follow: bool = True
+) -> Iterator[io.BufferedReader]:
   """Opens a regular file for reading.
 
   Args:
@@ -42,16 +66,25 @@ def open_plain(path: pathlib.Path, *, follow: bool = True) -> Iterator[BinaryIO]
     DataError: if it is a link (without `follow`), a folder, a FIFO or a device.
     OSError: if it is not there or may not be read.
   """
-  flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO opens, and is refused
-  if not follow:
-    if path.is_symlink():
-      raise errors.DataError(f"{path} is a symbolic link; put the file itself there")
-    flags |= os.O_NOFOLLOW
-  handle = os.open(path, flags)
-  with os.fdopen(handle, "rb") as file:
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-      raise errors.DataError(f"{path} is not a regular file; give one")
+  # Before it is opened: opening alone sets some devices going, and who fills a FIFO.
+  _check_regular(path, os.stat(path, follow_symlinks=follow))
+  flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+  handle = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+  try:
+    _check_regular(path, os.fstat(handle))  # it may be another one by now
+    file = os.fdopen(handle, "rb")
+  except BaseException:
+    os.close(handle)
+    raise
+  with file:
     yield file
+
+
+def _check_regular(path: pathlib.Path, found: os.stat_result) -> None:
+  if stat.S_ISLNK(found.st_mode):
+    raise errors.DataError(f"{path} is a symbolic link; put the file itself there")
+  if not stat.S_ISREG(found.st_mode):
+    raise errors.DataError(f"{path} is not a regular file; give one")
 
 
 def read_bytes(
@@ -64,7 +97,13 @@ def read_bytes(
       raise errors.DataError(
         f"{path} has {size:,} bytes, and at most {limit:,} are read; check the path"
       )
-    return file.read(limit)
+    return file.read(size)
+
+
+def sha256_of(path: pathlib.Path, *, follow: bool = False) -> str:
+  """The sha256 of a regular file, in hexadecimal."""
+  with open_plain(path, follow=follow) as file:
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: pathlib.Path, *, follow: bool = True) -> str:
@@ -89,7 +128,7 @@ def parse_json(text: bytes, name: str) -> dict[str, Any]:
   try:
     value = json.loads(text)
   except (ValueError, RecursionError) as e:
-    why = "nested too deeply" if isinstance(e, RecursionError) else str(e)
+    why = "nested too deeply" if isinstance(e, RecursionError) else one_line(e)
     raise errors.DataError(f"{name} is not JSON ({why})") from None
   if not isinstance(value, dict):
     raise errors.DataError(f"{name} is not a JSON object")
@@ -103,6 +142,18 @@ def read_npy(path: pathlib.Path, *, follow: bool = True) -> NDArray[Any]:
     return _read_array(file, size, str(path))
 
 
+def map_npy(path: pathlib.Path, *, follow: bool = True) -> NDArray[Any]:
+  """The array in an `.npy` file, read-only; bytes are read when they are looked at."""
+  with open_plain(path, follow=follow) as file:
+    size = os.fstat(file.fileno()).st_size
+    shape, fortran, dtype = _read_header(file, size, str(path))
+    if 0 in shape:  # nothing to map
+      empty = np.zeros(shape, dtype)
+      empty.setflags(write=False)
+      return empty
+    return np.memmap(file, dtype, "r", file.tell(), shape, "F" if fortran else "C")
+
+
 def read_npz(path: pathlib.Path, *, follow: bool = True) -> dict[str, NDArray[Any]]:
   """All arrays of an `.npz` file, by name.
 
@@ -110,68 +161,105 @@ def read_npz(path: pathlib.Path, *, follow: bool = True) -> dict[str, NDArray[An
     DataError: if it is no such file, is damaged or encrypted, or if an array claims
       more bytes than the file can hold.
   """
-  try:
-    with open_plain(path, follow=follow) as file:
+  with open_plain(path, follow=follow) as file:
+    try:
       return _read_archive(file, path)
-  except (
-    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, KeyError,
-    ValueError, RuntimeError, NotImplementedError, OverflowError,
-  ) as e:  # fmt: skip
-    if isinstance(e, errors.LegoError):
-      raise
-    raise errors.DataError(
-      f"{path} is not a readable .npz of arrays ({' '.join(str(e).split())})"
-    ) from None
+    except DAMAGED_ZIP as e:
+      if isinstance(e, errors.LegoError):
+        raise
+      raise errors.DataError(
+        f"{path} is not a readable .npz of arrays ({one_line(e)})"
+      ) from None
 
 
-def _read_archive(file: BinaryIO, path: pathlib.Path) -> dict[str, NDArray[Any]]:
+def _read_archive(
+  file: io.BufferedReader, path: pathlib.Path
+) -> dict[str, NDArray[Any]]:
   size = os.fstat(file.fileno()).st_size
   with zipfile.ZipFile(file) as archive:
-    members = archive.infolist()
-    total = sum(member.file_size for member in members)
+    members = check_members(archive, size)
+    total = sum(member.file_size for member in members.values())
     if total > _MAX_RATIO * size + _FREE_BYTES:
       raise errors.DataError(
         f"{path} would unpack to {total:,} bytes from {size:,}; save it uncompressed"
       )
     arrays = {}
-    for member in members:
-      if member.flag_bits & 1:
-        raise errors.DataError(f"{path} is encrypted; save it without a password")
-      name = member.filename.removesuffix(".npy")
-      if name == member.filename:
-        raise errors.DataError(f"{path}: {name} in it is not an array")
+    for file_name, member in members.items():
+      name = file_name.removesuffix(".npy")
+      title = f"{path}: {one_line(name)}"
+      if name == file_name:
+        raise errors.DataError(f"{title} in it is not an array")
       with archive.open(member) as part:
-        # One more than claimed is asked for, so that a false claim shows.
-        data = part.read(member.file_size + 1)
-      if len(data) != member.file_size:
-        raise errors.DataError(f"{path}: {name} has another size than it claims")
-      arrays[name] = _read_array(io.BytesIO(data), len(data), f"{path}: {name}")
+        arrays[name] = _read_array(part, member.file_size, title)
   return arrays
 
 
-def _read_array(file: BinaryIO, size: int, name: str) -> NDArray[Any]:
+def check_members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+  """The members of a zip file of `size` bytes, by name.
+
+  Raises:
+    BadZipFile: if one is encrypted, is compressed in a way whose output cannot be
+      bounded, has the name of another, or if they claim to share bytes.
+  """
+  members = archive.infolist()
+  if any(member.flag_bits & 1 for member in members):
+    raise zipfile.BadZipFile("encrypted; save it without a password")
+  # Python unpacks bzip2 and LZMA in one go, however much comes out.
+  if any(m.compress_type not in _ZIP_KINDS for m in members):
+    raise zipfile.BadZipFile("compressed by something else than deflate")
+  by_name = {member.filename: member for member in members}
+  if len(by_name) < len(members):
+    raise zipfile.BadZipFile("two members of one name")
+  if sum(member.compress_size for member in members) > size:
+    raise zipfile.BadZipFile("members that overlap")
+  return by_name
+
+
+def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
   """The array in a file of `size` bytes in numpy's format, its header checked."""
+  shape, fortran, dtype = _read_header(file, size, name)
+  if 0 in shape:
+    return np.zeros(shape, dtype)
+  data = np.empty(math.prod(shape) * dtype.itemsize, np.uint8)
+  # In pieces: what comes out of an archive is whole in memory only once.
+  for start in range(0, len(data), _CHUNK):
+    piece = file.read(min(_CHUNK, len(data) - start))
+    if len(piece) != min(_CHUNK, len(data) - start):
+      raise errors.DataError(f"{name} ends before its data does; get it again")
+    data[start : start + len(piece)] = np.frombuffer(piece, np.uint8)
+  return data.view(dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _read_header(
+  file: IO[bytes], size: int, name: str
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+  """Shape, whether it is in Fortran order, and type; the file is at the data then."""
+  start = file.read(8)
+  read, width = _HEADERS.get(start, (None, 0))
+  length = file.read(width)
+  count = int.from_bytes(length, "little")
+  if read is None or len(length) != width or count > _MAX_HEADER:
+    raise errors.DataError(f"{name} is not an array of numpy; save it with np.save")
+  header = io.BytesIO(length + file.read(count))
   try:
-    version = np.lib.format.read_magic(file)
-    read = {
-      (1, 0): np.lib.format.read_array_header_1_0,
-      (2, 0): np.lib.format.read_array_header_2_0,
-    }[version]
-    shape, fortran, dtype = read(file)
-  except (ValueError, KeyError, EOFError, OSError, SyntaxError, TypeError) as e:
-    why = " ".join(str(e).split())[:120]
-    raise errors.DataError(f"{name} is not an array of numpy ({why})") from None
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")  # numpy's about Python 2, Python's about escapes
+      shape, fortran, dtype = read(header)
+    plain = not dtype.hasobject and dtype.names is None and dtype.subdtype is None
+    np.zeros((0, *shape), dtype)  # raises where numpy has no such shape
+  except Exception as e:  # the header is an expression, and much can be wrong with one
+    raise errors.DataError(
+      f"{name} is not an array of numpy ({one_line(e) or type(e).__name__})"
+    ) from None
   if dtype.hasobject:
     raise errors.DataError(f"{name} holds pickled objects, which are never loaded")
-  count = 1
-  for length in shape:
-    count *= int(length)
-  claimed = count * dtype.itemsize
-  if min(shape, default=0) < 0 or not dtype.itemsize or claimed != size - file.tell():
+  if not plain:
+    raise errors.DataError(f"{name} has fields; save each as an array of its own")
+  claimed = math.prod(shape) * dtype.itemsize
+  there = size - len(start) - width - count
+  if min(shape, default=0) < 0 or not dtype.itemsize or claimed != there:
     raise errors.DataError(
-      f"{name} claims shape {shape} of {dtype}, which is not the size of its data"
+      f"{name} claims {one_line(f'shape {shape} of {dtype}')}, which is not the size of"
+      " its data"
     )
-  if not count:
-    return np.zeros(shape, dtype)
-  flat = np.frombuffer(bytearray(file.read()), dtype, count)
-  return flat.reshape(shape, order="F" if fortran else "C")
+  return shape, fortran, dtype

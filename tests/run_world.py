@@ -9,12 +9,14 @@ import numpy as np
 
 import legonet_jax as lego
 from legonet_jax.runs import (
+  erasure,
   journal,
   requests as requests_lib,
   rows as rows_lib,
   run as run_lib,
   service,
 )
+from legonet_jax.runs.layout import Layout
 
 ROOT = pathlib.Path(__file__).parents[1]
 NEW_IDS = np.array([7, 8, 9], np.int64) * 10**15 + 123_456_789
@@ -41,6 +43,16 @@ def unlearn(wanted, **kwargs):
 
 def learn():
   return requests_lib.make("learn", NEW_IDS, encodings=NEW[0], labels=NEW[1])
+
+
+def drop(path, request):
+  """Leaves a request in the queue of the run in `path`."""
+  return requests_lib.drop(Layout(path), request)
+
+
+def erase(store, wanted):
+  """Erases rows of a store, as another run on it would."""
+  erasure.erase(store, lambda ids: np.isin(ids, wanted), run_lib.no_step)
 
 
 def do(path, request=None, on_step=run_lib.no_step):

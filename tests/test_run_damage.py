@@ -15,6 +15,8 @@ import pytest
 from run_world import (
   IDS,
   do,
+  drop,
+  erase,
   files_below,
   learn,
   make_run,
@@ -68,8 +70,9 @@ def run_cli(capsys, *args):
   code = cli.main([str(a) for a in args])
   out = capsys.readouterr()
   if code == 2:
-    assert out.err.startswith("legonet: error: ")
-    assert out.err.count("\n") == 1
+    *notes, line = out.err.splitlines()
+    assert line.startswith("legonet: error: ")
+    assert all(note.startswith("legonet: note: ") for note in notes)
     assert not out.out
   return code, out.out, out.err
 
@@ -240,7 +243,7 @@ def test_repair_refuses_where_it_cannot_prove(path):
   damage(path, "flipped")
   next(p for p in files_below(path) if p.name == "retained.npy").unlink()
   samples = run_lib.rows_lib.read_ids(path.parent / "store")
-  service.erasure.erase(path.parent / "store", samples[:1], run_lib.no_step)
+  erase(path.parent / "store", samples[:1])
   with pytest.raises(run_lib.errors.RunError, match="does not give the state"):
     repair_lib.repair(path)
 
@@ -377,7 +380,7 @@ def test_a_certificate_can_be_checked_without_the_run(path, tmp_path, capsys):
   assert "was changed" in run_cli(capsys, *check)[2]
   cert.write_bytes(certificate_lib.seal(value))
   assert run_cli(capsys, *check, "--full")[0] == 1
-  service.erasure.erase(store, run.state.ids[:1], run_lib.no_step)
+  erase(store, run.state.ids[:1])
   code, out, _ = run_cli(capsys, *check)
   assert code == 1
   assert "not the retained samples" in out
@@ -428,9 +431,33 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path, command, capsys):
   assert [p.name for p in files_below(tmp_path)] == ["file"]
 
 
-def test_damaged_requests_are_not_guessed(path):
-  requests_lib.drop(path / "requests", unlearn(IDS[5:6]))
+@pytest.mark.parametrize("how", ["cut", "gone", "empty", "other"])
+@pytest.mark.parametrize("when", ["queued", "accepted"])
+def test_a_damaged_request_is_rejected_and_holds_up_nobody(path, how, when):
+  class StopError(Exception):
+    pass
+
+  def stop(name):
+    if name == when:
+      raise StopError
+
+  drop(path, unlearn(IDS[5:6]))
+  if when == "accepted":
+    with pytest.raises(StopError):
+      do(path, None, stop)
   file = next((path / "requests").iterdir())
-  file.write_bytes(file.read_bytes()[:100])
-  with pytest.raises(run_lib.errors.RunError, match=r"request .* is damaged"):
-    do(path)
+  if how == "gone":
+    if when == "queued":
+      pytest.skip("a request that is gone before anybody saw it is nowhere")
+    file.unlink()
+  else:
+    data = {"cut": file.read_bytes()[:100], "empty": b"", "other": b"PK" + bytes(90)}
+    file.write_bytes(data[how])
+  session, _ = service.carry_out(path, unlearn(IDS[6:7]))
+  assert IDS[5] in session.run.state.ids
+  assert IDS[6] not in session.run.state.ids
+  entry = next(e for e in session.entries if e["event"] == "rejected")
+  assert entry["reason"] == "DamagedRequestError"
+  assert "make the request again" in session.notes[0]
+  assert not service.unfinished(path)
+  assert not fails(path, full=True)

@@ -15,9 +15,11 @@ from run_world import (
   NEW_IDS,
   completions,
   do,
+  drop,
   files_below,
   learn,
   make_run,
+  make_store,
   refit_digest,
   snapshot,
   traces,
@@ -34,6 +36,7 @@ from legonet_jax.runs import (
   requests as requests_lib,
   run as run_lib,
   service,
+  verify as verify_lib,
 )
 from legonet_jax.state import from_arrays, to_arrays
 
@@ -177,7 +180,7 @@ def test_batching_and_order_do_not_change_the_digest(path):
       snapshot(copy, path.parent)
       for i in order:
         if at_once:
-          requests_lib.drop(path / "requests", requests[i])
+          drop(path, requests[i])
         else:
           do(path, requests[i])
       run, _ = do(path)
@@ -196,7 +199,7 @@ def test_batching_and_order_do_not_change_the_digest(path):
 def test_requests_on_the_same_sample_keep_their_order(path):
   """Learn, forget, learn again: three batches, because an id may be in one but once."""
   for request in (learn(), unlearn(NEW_IDS[:1]), unlearn(IDS[:1])):
-    requests_lib.drop(path / "requests", request)
+    drop(path, request)
   run, _ = do(path)
   held = np.append(IDS[1:], NEW_IDS[1:])
   assert run.manifest.digest == refit_digest(held)
@@ -204,9 +207,9 @@ def test_requests_on_the_same_sample_keep_their_order(path):
 
 
 def test_a_queued_request_is_not_lost_for_samples_that_are_still_there(path):
-  requests_lib.drop(path / "requests", unlearn(IDS[:2]))
-  requests_lib.drop(path / "requests", unlearn(IDS[1:3]))
-  requests_lib.drop(path / "requests", unlearn(IDS[1:2]))  # nothing left to do
+  drop(path, unlearn(IDS[:2]))
+  drop(path, unlearn(IDS[1:3]))
+  drop(path, unlearn(IDS[1:2]))  # nothing left to do
   run, _ = do(path)
   assert run.manifest.digest == refit_digest(IDS[3:])
   events = [e["event"] for e in journal.read(path / "journal.jsonl")]
@@ -224,7 +227,7 @@ def test_a_request_that_comes_in_during_another_is_carried_out_by_the_same_proce
     if name == "trained" and not came:
       with pytest.raises(errors.RunBusyError), lock.hold(path):
         pass
-      came.append(requests_lib.drop(path / "requests", unlearn(IDS[5:7])))
+      came.append(drop(path, unlearn(IDS[5:7])))
 
   run, _ = do(path, unlearn(IDS[:1]), on_step)
   assert run.manifest.digest == refit_digest([*IDS[1:5], *IDS[7:]])
@@ -304,9 +307,7 @@ def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_p
 
   other = tmp_path / "other"
   rows_lib.land(other, rows_lib.Rows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
-  requests_lib.drop(
-    path / "requests", requests_lib.make("learn", NEW_IDS, store=str(other))
-  )
+  drop(path, requests_lib.make("learn", NEW_IDS, store=str(other)))
 
   class StopError(Exception):
     pass
@@ -327,14 +328,27 @@ def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_p
   assert not service.unfinished(path)
 
 
-def test_another_run_on_the_same_store_is_told_what_was_erased(path):
+def test_what_another_run_has_erased_is_forgotten_with_the_next_request(path):
   other = path.parent / "second"
   run_lib.create(other, CONFIG, path.parent / "store")
   do(path, unlearn(IDS[:2]))
-  with pytest.raises(errors.RunError, match=r"2 of 5. retained samples.*--erased"):
-    do(other, unlearn(IDS[5:6]))
-  run, _ = do(other, unlearn(IDS[:2]))  # merged with the one that waits
+  run, _ = do(other, unlearn(IDS[5:6]))
   assert run.manifest.digest == refit_digest([*IDS[2:5], *IDS[6:]])
+  assert journal.read(other / "journal.jsonl")[-1]["lost"] == 2
+  assert not [c for c in verify_lib.verify(other, full=True).checks if not c.passed]
+
+
+def test_rows_that_nobody_has_erased_are_not_taken_for_forgotten(path):
+  """A store with other rows in its place: an obstacle, and the request is kept."""
+  store = path.parent / "store"
+  keep = path.parent.parent / "kept_store"
+  snapshot(store, keep)
+  make_store(store, count=40)
+  with pytest.raises(errors.RunError, match=r"20 of 60 .*only 0 rows were erased"):
+    do(path, unlearn(IDS[5:6]))
+  snapshot(keep, store)
+  run, _ = do(path)
+  assert run.manifest.digest == refit_digest([*IDS[:5], *IDS[6:]])
 
 
 def test_a_row_that_changed_on_disk_is_noticed_before_it_is_trained_on(path):
@@ -376,7 +390,7 @@ def test_ridge_lives_in_a_run_as_well(tmp_path):
   do(path, unlearn(IDS[:2]))
   do(path, unlearn([IDS[7], IDS[8]], defer=True))
   do(path, learn())
-  requests_lib.drop(path / "requests", unlearn(NEW_IDS[:1]))
+  drop(path, unlearn(NEW_IDS[:1]))
   run, _ = do(path, unlearn(IDS[20:22]))
   held = [*np.delete(IDS, [0, 1, 7, 8, 20, 21]), *NEW_IDS[1:]]
   assert run.manifest.digest == refit_digest(held, cfg)

@@ -6,19 +6,16 @@ import json
 import pathlib
 import sys
 from typing import Any
-import zipfile
-import zlib
 
 import numpy as np
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
 from legonet_jax.ids import Ids
-from legonet_jax.runs import rows as rows_lib, run as run_lib, service
-from legonet_jax.runs.erasure import is_store
-from legonet_jax.runs.rows import Rows
+from legonet_jax.runs import run as run_lib, service
 from legonet_jax.runs.run import Run
 
 Commands = Any  # what argparse gives for adding sub-commands is private
+_MOST_SHOWN = 3
 
 
 def parser_of(
@@ -53,18 +50,28 @@ def show(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> None:
 
 def current(path: pathlib.Path) -> Run:
   """The run to serve: accepted requests are finished first, if that can be done."""
-  run_lib.load(path)  # a folder that is no run must not be touched
+  run = run_lib.load(path)  # a folder that is no run must not be touched
   waiting = service.unfinished(path)
   if waiting:
     try:
-      service.carry_out(path)
+      session, _ = service.carry_out(path)
       note(f"finished {len(waiting)} requests that were accepted before")
+      tell_notes(session)
+      run = session.run
     except (errors.LegoError, OSError) as e:
       reason = " ".join(str(e).split())
       note(f"{len(waiting)} accepted requests are not carried out yet: {reason}")
-  run = run_lib.load(path)
+      run = run_lib.load(path)
   tell_environment(run)
   return run
+
+
+def tell_notes(session: run_lib.Session) -> None:
+  """Says what happened to requests besides the one that was made."""
+  for text in session.notes[:_MOST_SHOWN]:
+    note(text)
+  if len(session.notes) > _MOST_SHOWN:
+    note(f"{len(session.notes) - _MOST_SHOWN} more; see `legonet history`")
 
 
 def tell_environment(run: Run) -> None:
@@ -84,62 +91,41 @@ def tell_environment(run: Run) -> None:
 def read_ids_file(path: pathlib.Path) -> Ids:
   """Ids from a text file, separated by white space or commas."""
   try:
-    words = path.read_text().replace(",", " ").split()
+    words = untrusted.read_text(path).replace(",", " ").split()
     return np.asarray([int(word) for word in words], np.int64)
-  except (ValueError, OverflowError, UnicodeDecodeError):
+  except FileNotFoundError:
+    raise errors.SampleError(f"no file {path}; check the path") from None
+  except (ValueError, OverflowError):
     raise errors.SampleError(
-      f"{path} is not a list of ids; give whole numbers, one per line"
+      f"{path} is not a list of ids; give whole numbers below 2**63, one per line"
     ) from None
+
+
+def as_ids(values: list[int]) -> Ids:
+  """Ids of the command line as int64."""
+  try:
+    return np.asarray(values, np.int64)
+  except OverflowError:
+    raise errors.SampleError("an id is beyond 64 bits; check --ids") from None
 
 
 def wanted_ids(args: argparse.Namespace) -> Ids | None:
   """The ids that `--ids` or `--ids-file` name."""
   if args.ids is not None:
-    try:
-      return np.asarray(args.ids, np.int64)
-    except OverflowError:
-      raise errors.SampleError("an id is beyond 64 bits; check --ids") from None
+    return as_ids(args.ids)
   return read_ids_file(args.ids_file) if args.ids_file is not None else None
 
 
-def read_rows(path: pathlib.Path, labels: bool = True) -> Rows:
-  """Rows of a store or of an `.npz` with encodings, labels, ids (and split)."""
-  if is_store(path):
-    return rows_lib.read(path)
-  if path.is_dir() or not path.is_file():
-    raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
+def read_keys(path: pathlib.Path) -> Any:
+  """Given keys [n, d] from an `.npy` file."""
   try:
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-      arrays = {name: file[name] for name in file.files}
-  except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as e:
-    raise errors.DataError(f"{path} is not a readable .npz of arrays ({e})") from None
-  needed = ("encodings", "labels") if labels else ("encodings",)
-  for name in needed:
-    if name not in arrays:
-      raise errors.DataError(f"{path} has no array '{name}'; it has {list(arrays)}")
-  encodings = arrays["encodings"]
-  if encodings.ndim != 2 or encodings.dtype.kind != "f" or not encodings.size:
+    keys = untrusted.read_npy(path)
+  except FileNotFoundError:
+    raise errors.DataError(f"no file {path}; check the path") from None
+  if keys.ndim != 2 or not keys.size or keys.dtype.kind != "f":
     raise errors.DataError(
-      f"{path}: encodings are {encodings.dtype}{list(encodings.shape)}; give floats"
-      " [samples, width]"
+      f"{path}: keys are {keys.dtype}{list(keys.shape)}; give floats [adapters, width]"
     )
-  count = len(encodings)
-  columns = {
-    "labels": arrays.get("labels", np.zeros(count, np.int32)),
-    "ids": arrays.get("ids", np.arange(count)),
-    "split": arrays.get("split", np.zeros(count, np.uint8)),
-  }
-  for name, column in columns.items():
-    if column.shape != (count,) or column.dtype.kind not in "iu":
-      raise errors.DataError(f"{path}: {name} must be {count} integers")
-  return Rows(
-    encodings,
-    columns["labels"].astype(np.int32),
-    columns["ids"].astype(np.int64),
-    columns["split"].astype(np.uint8),
-  )
-
-
-def take(rows: Rows, mask: Any) -> Rows:
-  """The rows where `mask` [N] holds."""
-  return Rows(*(column[mask] for column in rows))
+  if not np.isfinite(keys).all():
+    raise errors.DataError(f"{path}: keys have a NaN or an infinity; make them again")
+  return keys

@@ -4,12 +4,9 @@ import argparse
 import pathlib
 from typing import Any
 
-import numpy as np
-
-from legonet_jax import errors
-from legonet_jax.cli import common, console
+from legonet_jax.cli import common, console, signed
 from legonet_jax.config import LegoConfig
-from legonet_jax.runs import rows as rows_lib, run as run_lib
+from legonet_jax.runs import attest, journal, rows as rows_lib, run as run_lib
 from legonet_jax.solvers import Ridge, Sgd
 
 _TEXT = """\
@@ -56,14 +53,17 @@ def register(commands: Any) -> None:
   add("--learning-rate", type=float, default=0.1, help="(0.1)")
   add("--lanes", type=int, default=solver.lanes, help="adapters side by side (2)")
   add("--ids-file", type=pathlib.Path, metavar="FILE", help="only these samples")
+  signed.add_key(parser)
 
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when the run is complete."""
-  rows = rows_lib.read(args.store)
+  key = signed.load_key(args)
   classes = args.classes
   if classes is None:
-    classes = int(rows.labels.max()) + 1
+    names = rows_lib.classes_of(args.store)
+    labels = rows_lib.read(args.store).labels
+    classes = int(labels.max(initial=0)) + 1 if names is None else len(names)
   cfg = LegoConfig(
     num_classes=classes,
     num_adapters=args.adapters,
@@ -77,17 +77,20 @@ def run(args: argparse.Namespace) -> int:
     aggregate=args.aggregate,
     solver=_solver(args),
   )
-  keys = None
-  if args.keys is not None:
-    try:
-      keys = np.load(args.keys, allow_pickle=False)
-    except ValueError as e:
-      raise errors.DataError(f"{args.keys} is not an .npy of keys ({e})") from None
+  keys = None if args.keys is None else common.read_keys(args.keys)
   ids = None if args.ids_file is None else common.read_ids_file(args.ids_file)
   with console.bar("fit", quiet=args.json) as progress:
     made = run_lib.create(args.out, cfg, args.store, ids, keys, progress)
+  entries = journal.read(made.layout.journal)
+  if key is not None:
+    signed.write_in_run(made.layout.head, attest.sign_head(key, made, entries))
   count = len(made.state.ids)
-  value = {"run": str(args.out), "samples": count, "digest": made.manifest.digest}
+  value = {
+    "run": str(args.out),
+    "samples": count,
+    "digest": made.manifest.digest,
+    "head": entries[-1]["hash"],
+  }
   common.show(
     args,
     value,

@@ -4,12 +4,17 @@ import argparse
 import json
 from typing import Any
 
-import numpy as np
-
 from legonet_jax import errors
 from legonet_jax.cli import common
 from legonet_jax.encoder import store as store_lib
-from legonet_jax.runs import journal, rows as rows_lib, run as run_lib, service
+from legonet_jax.runs import (
+  journal,
+  layout as layout_lib,
+  requests as requests_lib,
+  rows as rows_lib,
+  run as run_lib,
+  service,
+)
 from legonet_jax.runs.layout import Layout
 
 _STATUS = """\
@@ -30,6 +35,8 @@ def register(commands: Any) -> None:
   """Adds the commands."""
   parser = common.parser_of(commands, "status", "where a run stands", _STATUS, status)
   common.add_run(parser)
+  parser.add_argument("--salts", action="store_true",
+                      help="also the salts of waiting requests")  # fmt: skip
   parser = common.parser_of(commands, "history", "the journal", _HISTORY, history)
   common.add_run(parser)
   parser.add_argument("--salt", metavar="HEX", help="of a request")
@@ -51,7 +58,7 @@ def status(args: argparse.Namespace) -> int:
       stores.append({"store": store, "error": str(e)})
   lost = 0
   if all("error" not in s for s in stores):
-    lost = len(rows_lib.lost(args.path, manifest.stores, run.state.ids))
+    lost = len(rows_lib.lost(run.source, run.state.ids))
   value = {
     "run": str(args.path),
     "samples": len(run.state.ids),
@@ -62,8 +69,10 @@ def status(args: argparse.Namespace) -> int:
     "lost": lost,
     "digest": manifest.digest,
     "encoder": cfg.encoder,
+    "classes": None if run.classes is None else list(run.classes),
     "stores": stores,
     "other_environment": run_lib.foreign(run),
+    **({"salts": _salts(run)} if args.salts else {}),
   }
   lines = [
     f"{args.path}: {len(run.state.ids):,} samples, {cfg.num_adapters} adapters, k ="
@@ -82,15 +91,30 @@ def status(args: argparse.Namespace) -> int:
       f"  {lost} retained samples were erased by another run; `legonet unlearn"
       f" {args.path} --erased` lets this one forget them too"
     )
+  if args.salts:
+    lines += [f"  request {name}: salt {salt}" for name, salt in _salts(run).items()]
   common.show(args, value, "\n".join(lines))
   return 0
+
+
+def _salts(run: run_lib.Run) -> dict[str, str]:
+  """The salts of waiting requests whose files we may read."""
+  found = {}
+  for name in requests_lib.waiting(run.layout.requests):
+    try:
+      found[name] = requests_lib.read(run.layout.requests, name).salt.hex()
+    except (errors.DamagedRequestError, OSError) as e:
+      common.note(f"the salt of request {name} cannot be shown: {e}")
+  return found
 
 
 def history(args: argparse.Namespace) -> int:
   """Runs the command."""
   if (args.salt is None) != (args.ids is None):
     raise errors.ConfigError("--salt and --ids go together; give both or none")
-  entries = journal.read(Layout(args.path).journal)
+  layout = Layout(args.path)
+  layout_lib.read_settings(layout)
+  entries = journal.read(layout.journal)
   if args.salt is not None:
     entries = _about(entries, args.salt, args.ids)
   if args.json:
@@ -100,8 +124,8 @@ def history(args: argparse.Namespace) -> int:
     print(_line(e))
   if args.ids is not None:
     run = run_lib.load(args.path)
-    wanted = np.asarray(args.ids, np.int64)
-    there = set(wanted) - set(rows_lib.lost(args.path, run.manifest.stores, wanted))
+    wanted = common.as_ids(args.ids)
+    there = set(wanted) - set(rows_lib.lost(run.source, wanted))
     print(f"now in the run's stores: {len(there)} of {len(wanted)}")
   return 0
 
@@ -112,7 +136,7 @@ def _about(entries: list[journal.Entry], salt: str, ids: list[int]) -> Any:
     raw = bytes.fromhex(salt)
   except ValueError:
     raise errors.ConfigError("--salt is not hexadecimal; copy it as printed") from None
-  wanted = set(journal.salted(raw, np.asarray(ids, np.int64)))
+  wanted = set(journal.salted(raw, common.as_ids(ids)))
   names = {e["request"] for e in entries if wanted.intersection(e.get("ids", ()))}
   if not names:
     raise errors.UnknownIdError("no request of the journal names these ids and salt")

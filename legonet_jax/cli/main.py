@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a proof failed, 2 bad input, 130 interrupted.
 
 import argparse
 from collections.abc import Sequence
+import os
 import sys
 
 import legonet_jax
@@ -15,6 +16,7 @@ from legonet_jax.cli import (
   fit,
   import_encodings,
   inspect,
+  keygen,
   quickstart,
   requests,
   serving,
@@ -22,7 +24,7 @@ from legonet_jax.cli import (
 )
 
 RUNS = (fit, serving, requests, inspect, verify)
-COMMANDS = (quickstart, encode, import_encodings, *RUNS)
+COMMANDS = (quickstart, encode, import_encodings, *RUNS, keygen)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -47,9 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
   try:
     compiled.use_cache()
     code: int = args.run(args)
+    sys.stdout.flush()
     return code
-  except (errors.LegoError, OSError) as e:
-    print(f"legonet: error: {' '.join(str(e).split())}", file=sys.stderr)
+  except BrokenPipeError:
+    # The reader has seen enough (`legonet predict ... | head`). What is left in the
+    # buffer goes nowhere, so that Python does not complain about it at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+  except (errors.LegoError, OSError, MemoryError) as e:
+    text = " ".join(str(e).split()) or "there is not enough memory for this"
+    print(f"legonet: error: {text}", file=sys.stderr)
     return 2
   except KeyboardInterrupt:
     print(

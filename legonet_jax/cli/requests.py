@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors
-from legonet_jax.cli import common, console
+from legonet_jax import errors, samples as samples_lib
+from legonet_jax.cli import common, console, signed, table as table_lib
 from legonet_jax.ids import Ids
 from legonet_jax.runs import (
   admission,
+  layout as layout_lib,
   requests as requests_lib,
   rows as rows_lib,
   run as run_lib,
   service,
 )
 from legonet_jax.runs.erasure import is_store
+from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
 
 _UNLEARN = """\
@@ -24,20 +26,24 @@ Forgets samples for good. The request is on disk before anything changes; it is 
 when the new state is saved, the samples' rows are erased from the encoding store and
 every checkpoint that saw them is gone. After a crash the next command finishes it.
 
-Keep the salt that is printed: the journal names samples only by salted hashes, and
-`legonet history RUN --salt SALT --ids ID` shows that the request was carried out.
+Keep the salt, which is printed before the work begins: the journal names samples only
+by salted hashes, and `legonet history RUN --salt SALT --ids ID` shows that the request
+was carried out. While a request waits, `legonet status RUN --salts` shows it again.
 
 examples:
   legonet unlearn run --ids 17 42
-  legonet unlearn run --class 5
+  legonet unlearn run --class dog
   legonet unlearn run --random 100 --seed 0
   legonet unlearn run --ids 17 --defer      # masked at once, trained by `legonet heal`
   legonet unlearn run --ids 17 --queue      # leave it to a process that is at work
 """
 _LEARN = """\
-Learns new samples. Rows of an .npz (encodings, labels, ids) are copied into the run; a
-store stays where it is and becomes one of the run's stores. Without --encodings, rows
-of the run's stores that the model does not hold.
+Learns new samples. Rows of an .npz (encodings, labels, ids, classes) are copied into
+the run; a store stays where it is and becomes one of the run's stores. Without
+--encodings, rows of the run's stores that the model does not hold.
+
+Labels are matched by the names of their classes. A sample that the run has forgotten is
+refused unless --allow-relearn says that it shall come back.
 
 examples:
   legonet learn run --encodings new.npz
@@ -61,76 +67,85 @@ def register(commands: Any) -> None:
   common.add_run(parser)
   which = parser.add_mutually_exclusive_group(required=True)
   _add_ids(which)
-  which.add_argument("--class", type=int, dest="of_class", metavar="C",
-                     help="all samples with this label")  # fmt: skip
+  which.add_argument("--class", dest="of_class", metavar="C",
+                     help="all samples of this class, by name or number")  # fmt: skip
   which.add_argument("--random", type=int, metavar="M", help="M samples by --seed")
   which.add_argument("--erased", action="store_true",
                      help="all whose rows another run has erased")  # fmt: skip
   parser.add_argument("--seed", type=int, default=0, help="for --random (0)")
   parser.add_argument("--defer", action="store_true",
                       help="mask now, train at the next `legonet heal`")  # fmt: skip
-  _add_queue(parser)
+  parser.add_argument("--defer-over", type=int, default=-1, metavar="M",
+                      help="--defer if more than M adapters must train")  # fmt: skip
+  _add_shared(parser)
 
   parser = common.parser_of(commands, "learn", "learn new samples", _LEARN, learn)
   common.add_run(parser)
   parser.add_argument("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz")
   _add_ids(parser.add_mutually_exclusive_group())
-  _add_queue(parser)
+  parser.add_argument("--label-numbers", action="store_true",
+                      help="labels of the .npz are the run's own numbers")  # fmt: skip
+  parser.add_argument("--allow-relearn", action="store_true",
+                      help="bring back samples that were forgotten")  # fmt: skip
+  _add_shared(parser)
 
   parser = common.parser_of(commands, "heal", "train masked adapters", _HEAL, heal)
   common.add_run(parser)
-  _add_queue(parser)
+  _add_shared(parser)
   parser = common.parser_of(
     commands, "compact", "merge the run's own stores", _COMPACT, compact
   )
   common.add_run(parser)
-  _add_queue(parser)
+  _add_shared(parser)
 
 
 def unlearn(args: argparse.Namespace) -> int:
   """Runs the command."""
-  run = run_lib.load(args.path)
+  if args.defer_over < -1:
+    raise errors.ConfigError(f"--defer-over is {args.defer_over}; give 0 or more")
+  if args.seed < 0:
+    raise errors.ConfigError(f"--seed is {args.seed}; give 0 or more")
   try:
-    ids = _select(args, run)
-  except errors.LegoError:
-    if service.unfinished(args.path):
-      service.carry_out(args.path)
-    raise
-  return _carry_out(args, requests_lib.make("unlearn", ids, defer=args.defer))
+    return _carry_out(
+      args,
+      "unlearn",
+      lambda run: requests_lib.make(
+        "unlearn", _select(args, run), defer=args.defer, defer_over=args.defer_over
+      ),
+    )
+  except _NothingLostError as e:
+    value = {"kind": "unlearn", "status": "nothing to do", "count": 0}
+    common.show(args, value, str(e))
+    return 0
 
 
 def learn(args: argparse.Namespace) -> int:
   """Runs the command."""
-  run = run_lib.load(args.path)
   ids = common.wanted_ids(args)
   if args.encodings is None:
     if ids is None:
       raise errors.EmptyRequestError("name samples with --ids, or new --encodings")
-    return _carry_out(args, requests_lib.make("learn", ids))
-  rows = common.read_rows(args.encodings)
-  if ids is None:
-    ids = np.setdiff1d(rows.ids[rows.split == rows_lib.TRAIN], run.state.ids)
-  unknown = np.setdiff1d(ids, rows.ids)
-  if len(unknown):
-    raise errors.UnknownIdError(f"{args.encodings} has no sample with id {unknown[0]}")
-  if is_store(args.encodings):
-    store = str(args.encodings.resolve())
-    return _carry_out(args, requests_lib.make("learn", ids, store=store))
-  chosen = common.take(rows, np.isin(rows.ids, ids))
-  request = requests_lib.make(
-    "learn", chosen.ids, encodings=chosen.encodings, labels=chosen.labels
-  )
-  return _carry_out(args, request)
+    return _carry_out(
+      args,
+      "learn",
+      lambda run: requests_lib.make("learn", ids, relearn=args.allow_relearn),
+    )
+  table = table_lib.read_table(args.encodings)
+  return _carry_out(args, "learn", lambda run: _new_samples(args, run, table, ids))
 
 
 def heal(args: argparse.Namespace) -> int:
   """Runs the command."""
-  return _carry_out(args, requests_lib.make("heal"))
+  return _carry_out(args, "heal", lambda run: requests_lib.make("heal"))
 
 
 def compact(args: argparse.Namespace) -> int:
   """Runs the command."""
-  return _carry_out(args, requests_lib.make("compact"))
+  return _carry_out(args, "compact", lambda run: requests_lib.make("compact"))
+
+
+class _NothingLostError(errors.LegoError):
+  """`--erased`, and no other run has erased anything."""
 
 
 def _add_ids(group: Any) -> None:
@@ -139,12 +154,15 @@ def _add_ids(group: Any) -> None:
                      help="ids in a text file, one per line")  # fmt: skip
 
 
-def _add_queue(parser: argparse.ArgumentParser) -> None:
+def _add_shared(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     "--queue",
     action="store_true",
     help="if another process works on the run, let it do this too",
   )
+  parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS",
+                      help="wait that long for another process (0)")  # fmt: skip
+  signed.add_key(parser)
 
 
 def _select(args: argparse.Namespace, run: run_lib.Run) -> Ids:
@@ -152,12 +170,15 @@ def _select(args: argparse.Namespace, run: run_lib.Run) -> Ids:
   ids = common.wanted_ids(args)
   if ids is not None:
     return ids
-  root, stores, held = run.layout.root, run.manifest.stores, run.state.ids
+  held = run.state.ids
   if args.erased:
-    return rows_lib.lost(root, stores, held)
+    lost = rows_lib.lost(run.source, held)
+    if not len(lost):
+      raise _NothingLostError("no retained sample was erased by another run")
+    return lost
   if args.of_class is not None:
-    found, labels = rows_lib.labels_of(root, stores, held)
-    return np.asarray(found[labels == args.of_class], np.int64)
+    found, labels = rows_lib.labels_of(run.source, held)
+    return np.asarray(found[labels == _class_number(args.of_class, run)], np.int64)
   if not 1 <= args.random <= len(held):
     raise errors.ConfigError(f"--random is {args.random}; give 1 to {len(held)}")
   rng = np.random.default_rng(args.seed)
@@ -165,21 +186,87 @@ def _select(args: argparse.Namespace, run: run_lib.Run) -> Ids:
   return picked
 
 
-def _carry_out(args: argparse.Namespace, request: Request) -> int:
-  common.tell_environment(run_lib.load(args.path))
+def _class_number(text: str, run: run_lib.Run) -> int:
+  if run.classes is not None and text in run.classes:
+    return run.classes.index(text)
+  names = "" if run.classes is None else f" or one of {', '.join(run.classes[:20])}"
+  if not text.isdecimal() or int(text) >= run.cfg.num_classes:
+    raise errors.ConfigError(
+      f"--class is {text!r}; give 0 to {run.cfg.num_classes - 1}{names}"
+    )
+  return int(text)
+
+
+def _new_samples(
+  args: argparse.Namespace, run: run_lib.Run, table: table_lib.Table, ids: Ids | None
+) -> Request:
+  """The request to learn rows of a store or of an `.npz`."""
+  rows = table.rows
+  if ids is None:
+    ids = np.setdiff1d(rows.ids[rows.split == rows_lib.TRAIN], run.state.ids)
+  unknown = np.setdiff1d(ids, rows.ids)
+  if len(unknown):
+    raise errors.UnknownIdError(f"{args.encodings} has no sample with id {unknown[0]}")
+  relearn = args.allow_relearn
+  if is_store(args.encodings):
+    if args.label_numbers:
+      raise errors.ConfigError(
+        "--label-numbers is for .npz files; a store names its classes itself"
+      )
+    store = str(args.encodings.resolve())
+    return requests_lib.make("learn", ids, store=store, relearn=relearn)
+  chosen = table_lib.match_labels(
+    table._replace(rows=table_lib.take(rows, np.isin(rows.ids, ids))),
+    run.classes,
+    args.encodings,
+    args.label_numbers,
+  )
+  return requests_lib.make(
+    "learn",
+    chosen.ids,
+    encodings=chosen.encodings,
+    labels=chosen.labels,
+    relearn=relearn,
+  )
+
+
+def _carry_out(args: argparse.Namespace, kind: str, make: service.MakeRequest) -> int:
+  if not 0 <= args.wait <= _MOST_SECONDS:
+    raise errors.ConfigError(f"--wait is {args.wait}; give 0 to {_MOST_SECONDS}")
+  key = signed.load_key(args)
+  made: list[Request] = []
+
+  def make_once(run: run_lib.Run) -> Request:
+    common.tell_environment(run)
+    made.append(make(run))
+    return made[-1]
+
+  def on_receipt(receipt: service.Receipt) -> None:
+    if len(made[-1].ids):
+      common.note(f"request {receipt.name} is on disk; its salt is {receipt.salt}")
+
+  layout_lib.read_settings(Layout(args.path))  # no other folder may be touched
   try:
-    with console.bar(request.kind, quiet=args.json) as progress:
-      session, receipt = service.carry_out(args.path, request, progress)
+    with console.bar(kind, quiet=args.json) as progress:
+      session, receipt = service.carry_out(
+        args.path, make_once, progress, on_receipt=on_receipt, wait=args.wait
+      )
   except errors.RunBusyError:
     if not args.queue:
       raise
-    return _queue(args, request)
+    return _queue(args, make)
+  common.tell_notes(session)
   entry = service.outcome(session, receipt.name)
+  if entry["event"] == "rejected":
+    raise errors.RunError(
+      f"the request could not be carried out ({entry['reason']}) and was rejected"
+    )
+  signed.write_head(key, session)
   value = {
     "request": receipt.name,
-    "kind": request.kind,
+    "kind": kind,
     "status": "waiting" if entry["event"] == "accepted" else entry["event"],
-    "count": len(request.ids),
+    "count": len(made[-1].ids),
     "salt": receipt.salt,
     "head": session.entries[-1]["hash"],
     **{k: v for k, v in entry.items() if k in _SHOWN},
@@ -188,15 +275,19 @@ def _carry_out(args: argparse.Namespace, request: Request) -> int:
   return 0
 
 
-_SHOWN = ("before", "after", "adapters", "masked", "samples", "seconds", "reason")
+_SHOWN = ("before", "after", "adapters", "masked", "samples", "seconds", "lost")
+_MOST_SECONDS = 1e6
 
 
-def _queue(args: argparse.Namespace, request: Request) -> int:
+def _queue(args: argparse.Namespace, make: service.MakeRequest) -> int:
   """Leaves the request to the process that holds the run, or to us if it is gone."""
   run = run_lib.load(args.path)
+  request = make(run)
   if request.kind == "unlearn":
-    admission.check(run, request, admission.Outlook(set(run.state.ids.tolist()), []))
-  name = requests_lib.drop(run.layout.requests, request)
+    named = set(samples_lib.check_ids(request.ids).tolist())
+    held = set(run.state.ids.tolist())
+    admission.check_unlearn(run, named, held, queued=False)
+  name = requests_lib.drop(run.layout, request)
   value = {
     "request": name,
     "kind": request.kind,
@@ -206,6 +297,7 @@ def _queue(args: argparse.Namespace, request: Request) -> int:
   }
   try:
     session, _ = service.carry_out(args.path)
+    common.tell_notes(session)
     value["status"] = service.outcome(session, name)["event"]
   except errors.RunBusyError:
     pass
@@ -224,6 +316,10 @@ def _tell(value: dict[str, Any]) -> str:
       f" {value['samples']:,} samples left, {value['seconds']:.2f} s"
     )
     lines.append(f"  digest {value['before'][:16]} -> {value['after'][:16]}")
+  if value.get("lost"):
+    lines.append(
+      f"  {value['lost']} more were forgotten: another run has erased their rows"
+    )
   if value["count"]:
     lines.append(f"  salt   {value['salt']}")
   return "\n".join(lines)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors, files
-from legonet_jax.cli import common
+from legonet_jax.cli import common, table as table_lib
 from legonet_jax.prediction import predict_array
 from legonet_jax.runs import rows as rows_lib
 from legonet_jax.runs.rows import Rows
@@ -50,16 +50,19 @@ def register(commands: Any) -> None:
       add("--ids", type=int, nargs="+", metavar="ID", help="only these rows")
       add("--out", type=pathlib.Path, metavar="FILE.npz",
           help="ids, probabilities and classes; else they are printed")  # fmt: skip
+    else:
+      add("--label-numbers", action="store_true",
+          help="labels of the .npz are the run's own numbers")  # fmt: skip
 
 
 def predict(args: argparse.Namespace) -> int:
   """Runs the command."""
   run = common.current(args.path)
-  rows = common.read_rows(args.encodings, labels=False)
+  rows = table_lib.read_table(args.encodings, labels=False).rows
   if args.split != "all":
-    rows = common.take(rows, rows.split == _SPLITS[args.split])
+    rows = table_lib.take(rows, rows.split == _SPLITS[args.split])
   if args.ids is not None:
-    rows = common.take(rows, np.isin(rows.ids, args.ids))
+    rows = table_lib.take(rows, np.isin(rows.ids, common.as_ids(args.ids)))
   if not len(rows.ids):
     raise errors.DataError(
       f"{args.encodings} has no such rows; check --split and --ids"
@@ -74,13 +77,18 @@ def predict(args: argparse.Namespace) -> int:
     common.show(args, value, f"{args.out}: {len(p):,} answers")
   elif args.json:
     answers = [
-      {"id": int(i), "class": int(c), "probabilities": row.tolist()}
+      {
+        "id": int(i),
+        "class": int(c),
+        "name": _name(run, c),
+        "probabilities": row.tolist(),
+      }
       for i, c, row in zip(rows.ids, classes, p, strict=True)
     ]
     print(json.dumps({"digest": run.manifest.digest, "answers": answers}))
   else:
     for i, c, row in zip(rows.ids, classes, p, strict=True):
-      print(f"{i}\tclass {c}\tp = {row[c]:.4f}")
+      print(f"{i}\tclass {_name(run, c) or c}\tp = {row[c]:.4f}")
   return 0
 
 
@@ -88,10 +96,12 @@ def evaluate(args: argparse.Namespace) -> int:
   """Runs the command."""
   run = common.current(args.path)
   source = args.encodings or rows_lib.resolve(args.path, run.manifest.stores[0])
-  rows = common.read_rows(source)
-  test = rows
+  table = table_lib.read_table(source)
+  numbers = args.label_numbers or args.encodings is None
   if args.encodings is None:
-    test = common.take(rows, rows.split == rows_lib.TEST)
+    mask = table.rows.split == rows_lib.TEST
+    table = table._replace(rows=table_lib.take(table.rows, mask))
+  test = table_lib.match_labels(table, run.classes, source, numbers)
   value: dict[str, Any] = {"digest": run.manifest.digest, "masked": run.manifest.masked}
   parts = {"test": test, "retained": _retained(run)}
   for name, part in parts.items():
@@ -109,11 +119,15 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _retained(run: Run) -> Rows:
-  stores = run.manifest.stores
   parts = [
-    rows_lib.read(rows_lib.resolve(run.layout.root, s), run.state.ids) for s in stores
+    rows_lib.read(rows_lib.resolve(run.layout.root, s), run.state.ids, run.classes)
+    for s in run.manifest.stores
   ]
   return rows_lib.merge(parts)
+
+
+def _name(run: Run, number: int) -> str | None:
+  return None if run.classes is None else run.classes[number]
 
 
 def _answers(run: Run, rows: Rows) -> NDArray[np.float32]:

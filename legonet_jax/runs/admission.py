@@ -1,4 +1,10 @@
-"""Which requests can be carried out, in which order, and which of them together."""
+"""Which requests can be carried out, in which order, and which of them together.
+
+A request is checked three times: when it is made (strictly: its maker can mend it),
+when it is written into the journal, and once more when it is carried out, because the
+run and its stores may have changed in between. One that cannot be carried out ends as
+`rejected` in the journal, with the reason, and never holds up those behind it.
+"""
 
 import pathlib
 from typing import NamedTuple
@@ -6,14 +12,28 @@ from typing import NamedTuple
 import numpy as np
 
 from legonet_jax import errors, samples as samples_lib
+from legonet_jax.encoder import store as store_lib
 from legonet_jax.ids import Ids
-from legonet_jax.runs import journal, requests as requests_lib, rows as rows_lib
+from legonet_jax.runs import (
+  durable,
+  journal,
+  requests as requests_lib,
+  rows as rows_lib,
+  tombstones,
+)
 from legonet_jax.runs.erasure import OnStep, is_store
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
 from legonet_jax.samples import Samples
 
 Batch = list[tuple[str, Request]]
+# What is wrong with a request itself, so that waiting does not help. All other errors
+# are obstacles that may pass: a disk that is full, a store that is away.
+REFUSALS = (
+  errors.SampleError, errors.DuplicateIdError, errors.UnknownIdError,
+  errors.ForgottenIdError, errors.EmptyRequestError, errors.TooFewSamplesError,
+  errors.SamplesMismatchError, errors.RelearnError,
+)  # fmt: skip
 
 
 class Outlook(NamedTuple):
@@ -48,47 +68,92 @@ def accepted(session: Session) -> Batch:
   """Accepted requests that no checkpoint has, in the order of acceptance."""
   entries, settled = journal.of_requests(session.entries)
   done = settled.union(session.run.manifest.requests)
-  folder = session.run.layout.requests
-  return [(n, requests_lib.read(folder, n)) for n in entries if n not in done]
+  batch: Batch = []
+  for name in entries:
+    if name not in done:
+      request = _read(session, name)
+      if request is not None:
+        batch.append((name, request))
+  return batch
+
+
+def _read(session: Session, name: str) -> Request | None:
+  """A request, or None if it cannot be read; a damaged one is rejected for good."""
+  try:
+    return requests_lib.read(session.run.layout.requests, name)
+  except errors.DamagedRequestError as e:
+    reject(session, name, None, e)
+  except PermissionError:
+    _hold(session, name, "it can be read by the user who made it, and by nobody else")
+  return None
+
+
+def _hold(session: Session, name: str, why: str) -> None:
+  """Leaves a request where it is; the next command looks again."""
+  if name not in session.held:
+    session.notes.append(f"request {name} has to wait: {' '.join(why.split())}")
+  session.held.add(name)
+
+
+def reject(
+  session: Session, name: str, request: Request | None, why: errors.LegoError
+) -> None:
+  """Ends a request that cannot be carried out; its file goes."""
+  layout = session.run.layout
+  about = {
+    "request": name,
+    "kind": "unknown" if request is None else request.kind,
+    "count": 0 if request is None else len(request.ids),
+    "ids": [] if request is None else journal.salted(request.salt, request.ids),
+    # Messages name ids; the journal must not.
+    "reason": type(why).__name__,
+  }
+  durable.shred_tree(layout.learned / name)  # rows that were copied for it
+  journal.append(layout.journal, session.entries, "rejected", about)
+  requests_lib.remove(layout.requests, [name])
+  session.notes.append(f"request {name} was rejected: {' '.join(str(why).split())}")
 
 
 def admit(session: Session, on_step: OnStep) -> None:
   """Writes every queued request into the journal, as accepted or as rejected."""
   layout = session.run.layout
-  known, settled = journal.of_requests(session.entries)
+  known, _ = journal.of_requests(session.entries)
   ahead = None
   for name in requests_lib.waiting(layout.requests):
-    if name in settled:  # a crash came between the journal and the removal
-      requests_lib.remove(layout.requests, [name])
-    elif name not in known:
-      request = requests_lib.read(layout.requests, name)
-      about = {
-        "request": name,
-        "kind": request.kind,
-        "defer": request.defer,
-        "count": len(request.ids),
-        "ids": journal.salted(request.salt, request.ids),
-      }
-      ahead = ahead or outlook(session)
-      try:
-        check(session.run, request, ahead, queued=True)
-      except errors.LegoError as e:
-        # Messages name ids; the journal must not.
-        about["reason"] = type(e).__name__
-        journal.append(layout.journal, session.entries, "rejected", about)
-        requests_lib.remove(layout.requests, [name])
-        on_step("rejected")
-        continue
-      journal.append(layout.journal, session.entries, "accepted", about)
-      ahead = after(ahead, request)
-      on_step("accepted")
+    if name in known:
+      continue
+    request = _read(session, name)
+    if request is None:
+      continue
+    ahead = ahead or outlook(session)
+    try:
+      check(session, request, ahead, queued=True)
+    except REFUSALS as e:
+      reject(session, name, request, e)
+      on_step("rejected")
+      continue
+    except errors.LegoError as e:
+      _hold(session, name, str(e))
+      continue
+    about = {
+      "request": name,
+      "kind": request.kind,
+      "defer": request.defer,
+      "count": len(request.ids),
+      "ids": journal.salted(request.salt, request.ids),
+    }
+    journal.append(layout.journal, session.entries, "accepted", about)
+    ahead = after(ahead, request)
+    on_step("accepted")
 
 
-def check(run: Run, request: Request, ahead: Outlook, queued: bool = False) -> None:
+def check(
+  session: Session, request: Request, ahead: Outlook, queued: bool = False
+) -> None:
   """Raises if a request cannot be carried out after those that were accepted.
 
-  A queued request to forget may name samples that are gone meanwhile: it is as good as
-  done for those, and must not be lost for the others.
+  A queued request may name samples that are gone meanwhile: it is as good as done for
+  those, and must not be lost for the others.
   """
   if request.kind in ("heal", "compact"):
     return
@@ -102,15 +167,20 @@ def check(run: Run, request: Request, ahead: Outlook, queued: bool = False) -> N
       raise errors.DuplicateIdError(
         f"sample {known[0]} is in the model already; leave it out of the request"
       )
-    new_rows(run, request, ahead.stores)
+    new_rows(session, request, ahead.stores, queued)
     return
-  unknown = sorted(named - ahead.ids)
+  check_unlearn(session.run, named, ahead.ids, queued)
+
+
+def check_unlearn(run: Run, named: set[int], held: set[int], queued: bool) -> None:
+  """Raises if the samples `named` cannot leave a model that holds `held`."""
+  unknown = sorted(named - held)
   if len(unknown) == len(named) or (unknown and not queued):
     raise errors.UnknownIdError(
       f"the model holds no sample {unknown[0]}: it never did, or has forgotten it;"
       " check the request's ids"
     )
-  left = len(ahead.ids) - len(named & ahead.ids)
+  left = len(held) - len(named & held)
   least = run.cfg.num_adapters if run.cfg.key_policy == "replace" else 1
   if left < least:
     raise errors.TooFewSamplesError(
@@ -119,27 +189,40 @@ def check(run: Run, request: Request, ahead: Outlook, queued: bool = False) -> N
     )
 
 
-def new_rows(run: Run, request: Request, stores: list[str]) -> Samples:
-  """The samples of a `learn` request, checked; their ids are in no other store."""
-  root = run.layout.root
+def new_rows(
+  session: Session, request: Request, stores: list[str], queued: bool = True
+) -> Samples:
+  """The samples of a `learn` request, checked; their ids are in no other store.
+
+  Args:
+    session: the run.
+    request: what to learn.
+    stores: the run's stores by the time that it is carried out.
+    queued: leave out rows that somebody has erased meanwhile, instead of refusing.
+  """
+  run = session.run
+  _require_not_forgotten(session, request)
+  source = run.source._replace(stores=stores)
   if request.encodings is not None and request.labels is not None:
-    _require_new(root, request.ids, stores)
+    _require_new(source, request.ids)
     new = samples_lib.make_samples(
       run.cfg, request.encodings, request.labels, request.ids
     )
   else:
-    sources = [request.store] if request.store else stores
     if request.store:
       path = pathlib.Path(request.store)
       others = [store for store in stores if store != request.store]
-      _require_new(root, rows_lib.read_ids(path), others)
+      _require_new(source._replace(stores=others), rows_lib.read_ids(path))
       _require_encoder(run, path)
-    missing = rows_lib.lost(root, sources, request.ids)
-    if len(missing):
+      _require_classes(run, path)
+      source = source._replace(stores=[request.store])
+    missing = rows_lib.lost(source, request.ids)
+    if len(missing) and (len(missing) == len(request.ids) or not queued):
       raise errors.UnknownIdError(
-        f"no sample with id {missing[0]} in {', '.join(sources)}; check the request"
+        f"no sample with id {missing[0]} in {', '.join(source.stores)}; check the"
+        " request"
       )
-    new = rows_lib.table(run.cfg, root, sources, request.ids)
+    new = rows_lib.table(run.cfg, source, np.setdiff1d(request.ids, missing))
   width = run.state.model.keys.shape[1]
   if new.codes.shape[1] != width:
     raise errors.SampleError(
@@ -179,9 +262,23 @@ def ids_of(batch: Batch, kind: str) -> Ids:
   return np.concatenate([np.zeros(0, np.int64), *ids])
 
 
-def _require_new(root: pathlib.Path, ids: Ids, stores: list[str]) -> None:
-  for store in stores:
-    taken = np.intersect1d(ids, rows_lib.read_ids(rows_lib.resolve(root, store)))
+def _require_not_forgotten(session: Session, request: Request) -> None:
+  if request.relearn:
+    return
+  marks = tombstones.all_marks(session.entries)
+  back = tombstones.find_marked(session.key, marks, request.ids)
+  if back.any():
+    raise errors.RelearnError(
+      f"{int(back.sum())} of {len(back)} samples were forgotten by this run (the first"
+      f" is {request.ids[back][0]}); leave them out, or bring them back on purpose with"
+      " --allow-relearn"
+    )
+
+
+def _require_new(source: rows_lib.Source, ids: Ids) -> None:
+  for store in source.stores:
+    held = rows_lib.read_ids(rows_lib.resolve(source.root, store))
+    taken = np.intersect1d(ids, held)
     if len(taken):
       raise errors.DuplicateIdError(
         f"id {taken[0]} is in the run's store {store} already; give new samples ids of"
@@ -190,9 +287,24 @@ def _require_new(root: pathlib.Path, ids: Ids, stores: list[str]) -> None:
 
 
 def _require_encoder(run: Run, path: pathlib.Path) -> None:
-  encoder = rows_lib.encoder_of(path)
-  if encoder != run.cfg.encoder:
+  theirs, ours = rows_lib.encoder_of(path), run.cfg.encoder
+  first = run.layout.root / run.manifest.stores[0]
+  meta = store_lib.open_store(first).meta if is_store(first) else {}
+  if ours and ours == meta.get("weights_sha256"):  # of an earlier version
+    ours = store_lib.identity(meta)
+  if theirs != ours:
     raise errors.SamplesMismatchError(
-      f"{path} was made by another encoder ({encoder[:16]}, not"
-      f" {run.cfg.encoder[:16]}); encode the samples with the run's encoder"
+      f"{path} was made by another encoder ({theirs or 'not named'}, not"
+      f" {ours or 'not named'}); encode the samples as the run's were"
+    )
+
+
+def _require_classes(run: Run, path: pathlib.Path) -> None:
+  """Raises if one of run and store names its classes and the other does not."""
+  theirs = rows_lib.classes_of(path)
+  if (theirs is None) != (run.classes is None):
+    which, other = ("the run", path) if theirs is None else (path, "the run")
+    raise errors.SamplesMismatchError(
+      f"{which} names its classes and {other} does not, so labels cannot be matched;"
+      " make the store again with class names (`classes` in the .npz), or fit a new run"
     )

@@ -2,6 +2,7 @@
 
 import pathlib
 import time
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,14 @@ from legonet_jax import samples as samples_lib, unlearning
 from legonet_jax.digests import digest, environment
 from legonet_jax.ids import Ids
 from legonet_jax.rebuild import Info, rebuild
-from legonet_jax.runs import admission, checkpoint, rows as rows_lib, run as run_lib
+from legonet_jax.runs import (
+  admission,
+  checkpoint,
+  layout as layout_lib,
+  rows as rows_lib,
+  run as run_lib,
+  tombstones,
+)
 from legonet_jax.runs.admission import Batch
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.erasure import OnStep
@@ -19,62 +27,123 @@ from legonet_jax.samples import Samples
 from legonet_jax.state import LegoState, untrained
 from legonet_jax.task import Progress
 
+_NONE = np.zeros(0, np.int64)
+
+
+class _Outcome(NamedTuple):
+  """What a batch does: the new state, its samples and stores, who left and joined."""
+
+  state: LegoState
+  samples: Samples | None
+  stores: list[str]
+  left: Ids
+  joined: Ids
+  lost: Ids
+  trained: int
+  masked: int
+  made_on: dict[str, str]
+
 
 def apply(
-  session: Session,
-  batch: Batch,
-  progress: Progress | None,
-  on_step: OnStep,
+  session: Session, batch: Batch, progress: Progress | None, on_step: OnStep
 ) -> Session:
-  """Saves the state after `batch` as a new checkpoint; the old one stays for now."""
+  """Saves the state after `batch` as a new checkpoint; the old one stays for now.
+
+  If the requests cannot be carried out together they are tried one by one, and one that
+  cannot be carried out alone is rejected. So each call leaves fewer of them waiting.
+  """
+  try:
+    return _apply(session, batch, progress, on_step)
+  except admission.REFUSALS as e:
+    if len(batch) == 1:
+      admission.reject(session, *batch[0], e)
+      on_step("rejected")
+      return session
+  return apply(session, batch[:1], progress, on_step)
+
+
+def _apply(
+  session: Session, batch: Batch, progress: Progress | None, on_step: OnStep
+) -> Session:
   run, start = session.run, time.perf_counter()
-  stores = list(run.manifest.stores)
-  state, samples = run.state, session.samples
-  trained, masked = 0, run.manifest.masked
-  made_on = run.manifest.environment
   if batch[0][1].kind == "compact":
     stores = _merge_stores(run, batch[0][0])
+    made = _Outcome(
+      run.state, session.samples, stores, _NONE, _NONE, _NONE, 0, run.manifest.masked,
+      run.manifest.environment,
+    )  # fmt: skip
     on_step("rows landed")
   else:
-    new = []
-    for name, request in batch:
-      if request.kind == "learn":
-        new.append(admission.new_rows(run, request, stores))
-        stores = _land(run, name, request, stores)
-    on_step("rows landed")
-    gone = np.intersect1d(admission.ids_of(batch, "unlearn"), state.ids)
-    if samples is None:
-      samples = run_lib.checked_table(run, np.setdiff1d(state.ids, gone))
-    for part in new:
-      samples = samples_lib.append(samples, part)
-    defer = all(r.kind == "unlearn" and r.defer for _, r in batch)
-    added = admission.ids_of(batch, "learn")
-    state, info = _train(run, samples, gone, added, progress, defer)
-    on_step("trained")
-    samples = samples_lib.select(samples, state.ids)  # forgets the rows in memory
-    trained, masked = info.adapters_retrained, info.adapters_masked
-    made_on = made_on if defer else environment()
-  after = digest(state)
+    made = _update(session, batch, progress, on_step)
+  after = digest(made.state)
   manifest = Manifest(
     number=run.manifest.number + 1,
     digest=after,
-    stores=stores,
-    environment=made_on,
+    stores=made.stores,
+    environment=made.made_on,
     requests=[name for name, _ in batch],
     report={
       "before": run.manifest.digest,
       "after": after,
-      "adapters": trained,
-      "masked": masked,
-      "samples": len(state.ids),
+      "adapters": made.trained,
+      "masked": made.masked,
+      "samples": len(made.state.ids),
       "seconds": round(time.perf_counter() - start, 4),
+      "lost": len(made.lost),
+      "forgotten": tombstones.mark(session.key, made.left),
+      "relearned": _relearned(session, made.joined),
+      "retained": tombstones.seal(session.key, made.state.ids),
+      "key": tombstones.key_name(session.key),
     },
     head=session.entries[-1]["hash"],
-    masked=masked,
+    masked=made.masked,
+    records=run_lib.records(run._replace(manifest=_with_stores(run, made.stores))),
   )
-  checkpoint.save(run.layout.checkpoints, state, manifest, on_step)
+  checkpoint.save(run.layout.checkpoints, made.state, manifest, on_step)
   on_step("checkpoint saved")
-  return Session(Run(run.layout, run.cfg, state, manifest), samples, session.entries)
+  fresh = run._replace(state=made.state, manifest=manifest)
+  return session._replace(run=fresh, samples=made.samples, left=made.left)
+
+
+def _update(
+  session: Session, batch: Batch, progress: Progress | None, on_step: OnStep
+) -> _Outcome:
+  """Forgets and learns what the requests of a batch name."""
+  run, state, samples = session.run, session.run.state, session.samples
+  stores, new = list(run.manifest.stores), []
+  for name, request in batch:
+    if request.kind == "learn":
+      part = admission.new_rows(session, request, stores)
+      stores = _land(run, name, request, stores)
+      new.append(part)
+  on_step("rows landed")
+  wanted = np.intersect1d(admission.ids_of(batch, "unlearn"), state.ids)
+  lost = _NONE
+  if samples is None:
+    lost = np.setdiff1d(
+      run_lib.lost_rows(run.source, state.ids, session.entries), wanted
+    )
+    samples = run_lib.checked_table(run, np.setdiff1d(state.ids, [*wanted, *lost]))
+  left = np.union1d(wanted, lost)
+  if len(left):
+    held = set(state.ids.tolist())
+    admission.check_unlearn(run, set(left.tolist()), held, queued=True)
+  for part in new:
+    samples = samples_lib.append(samples, part)
+  joined = np.concatenate([_NONE, *(part.ids for part in new)])
+  state, info = _train(run, samples, left, joined, batch, progress)
+  on_step("trained")
+  return _Outcome(
+    state=state,
+    samples=samples_lib.select(samples, state.ids),  # forgets the rows in memory
+    stores=stores,
+    left=left,
+    joined=joined,
+    lost=lost,
+    trained=info.adapters_retrained,
+    masked=info.adapters_masked,
+    made_on=environment() if info.adapters_retrained else run.manifest.environment,
+  )
 
 
 def refit(
@@ -83,30 +152,46 @@ def refit(
   """A fresh fit on all of `samples`, with the run's settings and keys."""
   if run.cfg.key_policy != "given":
     return unlearning.fit(run.cfg, samples, progress=progress)
-  return rebuild(
-    run.cfg, samples, empty(run), np.zeros(0, np.int64), samples.ids, progress
-  )
+  return rebuild(run.cfg, samples, empty(run), _NONE, samples.ids, progress)
 
 
 def empty(run: Run) -> LegoState:
   """The run before it has learned anything."""
-  keys = np.load(run.layout.keys) if run.cfg.key_policy == "given" else None
+  keys = layout_lib.read_keys(run.layout, run.cfg)
   return untrained(run.cfg, run.state.model.keys.shape[1], keys)
 
 
 def _train(
   run: Run,
   samples: Samples,
-  gone: Ids,
-  new: Ids,
+  left: Ids,
+  joined: Ids,
+  batch: Batch,
   progress: Progress | None,
-  defer: bool,
 ) -> tuple[LegoState, Info]:
   """The new state; on another environment everything is trained anew, nothing mixed."""
+  unlearns = all(request.kind == "unlearn" for _, request in batch)
+  defer = unlearns and all(request.defer for _, request in batch)
+  limits = [r.defer_over for _, r in batch if r.defer_over >= 0]
+  update = (run.cfg, run.state, samples, left, joined, progress)
+  if unlearns and limits and not defer:
+    state, info = unlearning.update(*update, defer=True)
+    if info.adapters_masked > min(limits):
+      return state, info
   if defer or not run_lib.foreign(run):
-    return unlearning.update(run.cfg, run.state, samples, gone, new, progress, defer)
-  ids = np.union1d(np.setdiff1d(run.state.ids, gone), new)
+    return unlearning.update(*update, defer=defer)
+  ids = np.union1d(np.setdiff1d(run.state.ids, left), joined)
   return refit(run, samples_lib.select(samples, ids), progress)
+
+
+def _relearned(session: Session, joined: Ids) -> list[str]:
+  marks = tombstones.all_marks(session.entries)
+  back = tombstones.find_marked(session.key, marks, joined)
+  return tombstones.mark(session.key, joined[back])
+
+
+def _with_stores(run: Run, stores: list[str]) -> Manifest:
+  return run.manifest._replace(stores=stores)
 
 
 def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]:
@@ -120,7 +205,7 @@ def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]
     request.ids,
     np.full(len(request.ids), rows_lib.TRAIN, np.uint8),
   )
-  rows_lib.land(run.layout.learned / name, rows, run.cfg.encoder)
+  rows_lib.land(run.layout.learned / name, rows, run.cfg.encoder, run.classes)
   return [*stores, f"learned/{name}"]
 
 
@@ -132,5 +217,6 @@ def _merge_stores(run: Run, name: str) -> list[str]:
   parts = [part for part in parts if len(part.ids)]
   if not parts:
     return others
-  rows_lib.land(run.layout.learned / name, rows_lib.merge(parts), run.cfg.encoder)
+  merged = rows_lib.merge(parts)
+  rows_lib.land(run.layout.learned / name, merged, run.cfg.encoder, run.classes)
   return [*others, f"learned/{name}"]

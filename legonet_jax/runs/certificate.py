@@ -2,16 +2,19 @@
 
 It names the settings, the encoder, the environment, and for every adapter the digest of
 its members and of its weights. Who has the retained encodings makes the settings' keys,
-routes and members again (integers, the same everywhere), trains as many adapters as he
-likes and compares (bits, the same on the same environment). It holds no id and no
+routes and members again (integers, the same everywhere), trains adapters of his own
+choice and compares (bits, the same on the same environment). It holds no id and no
 encoding.
+
+Nothing is claimed that cannot be checked: a certificate is about a model whose adapters
+are all trained, and one with a part missing is refused.
 """
 
 from collections.abc import Mapping
 import datetime
 import hashlib
 import json
-import pathlib
+import re
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -40,7 +43,11 @@ class Check(NamedTuple):
 
 
 def make(
-  cfg: LegoConfig, state: LegoState, made_on: Mapping[str, str], head: str
+  cfg: LegoConfig,
+  state: LegoState,
+  made_on: Mapping[str, str],
+  head: str,
+  classes: tuple[str, ...] | None = None,
 ) -> Certificate:
   """The certificate of a state.
 
@@ -49,8 +56,9 @@ def make(
     state: the state.
     made_on: the environment that its weights were trained on.
     head: the hash of the journal's last entry.
+    classes: the names of labels 0 ... C-1, if they have any.
   """
-  masked = _masked(cfg, state)
+  masked = masked_adapters(cfg, state)
   weights = [
     None if gone else w for gone, w in zip(masked, _weights(state), strict=True)
   ]
@@ -59,6 +67,7 @@ def make(
     "format": FORMAT,
     "time": now,
     "config": describe(cfg),
+    "classes": None if classes is None else list(classes),
     "encoder": cfg.encoder,
     "environment": dict(made_on),
     "digest": digest(state),
@@ -69,29 +78,50 @@ def make(
   }
 
 
+def sealed(certificate: Certificate) -> Certificate:
+  """The certificate with its own sha256."""
+  return {**certificate, "sha256": _hash(certificate)}
+
+
 def seal(certificate: Certificate) -> bytes:
   """The certificate as JSON text with its own sha256."""
-  plain = {k: v for k, v in certificate.items() if k != "sha256"}
-  sealed = {**plain, "sha256": _hash(plain)}
-  return (json.dumps(sealed, indent=1, sort_keys=True) + "\n").encode()
+  text = json.dumps(sealed(certificate), indent=1, sort_keys=True) + "\n"
+  return text.encode()
 
 
-def read(path: pathlib.Path) -> Certificate:
-  """A certificate from a file.
+def check_seal(value: Certificate, name: str) -> Certificate:
+  """`value`; RunError unless it is a certificate as it was made."""
+  if value.get("format") != FORMAT or value.get("sha256") != _hash(value):
+    raise errors.RunError(f"{name} is not a certificate, or was changed since")
+  return value
 
-  Raises:
-    RunError: if it is none, or was changed by hand.
-  """
+
+def check_parts(certificate: Certificate) -> Check:
+  """Whether a certificate has all its parts, none of them null."""
   try:
-    value = json.loads(path.read_text())
-    sound = value["format"] == FORMAT and value["sha256"] == _hash(value)
-  except FileNotFoundError:
-    raise errors.RunError(f"no file {path}; check the path") from None
-  except (ValueError, KeyError, TypeError, AttributeError):
-    sound = False
-  if not sound:
-    raise errors.RunError(f"{path} is not a certificate, or was changed since")
-  return dict(value)
+    cfg = config_of(certificate)
+  except (errors.LegoError, KeyError, TypeError, ValueError) as e:
+    return Check("parts", False, f"its settings cannot be read ({e})")
+  n = cfg.num_adapters
+  problem = ""
+  for name in ("digest", "retained", "keys", "routes"):
+    if not _is_hash(certificate.get(name)):
+      problem = problem or f"{name} is missing"
+  for name in ("members", "weights"):
+    values = certificate.get(name)
+    if not isinstance(values, list) or len(values) != n:
+      problem = problem or f"{name} are missing"
+    elif not all(_is_hash(value) for value in values):
+      empty = next(j for j, value in enumerate(values) if not _is_hash(value))
+      problem = problem or f"nothing is claimed of the {name} of adapter {empty}"
+  sizes = certificate.get("sizes")
+  if not isinstance(sizes, list) or len(sizes) != n:
+    problem = problem or "sizes are missing"
+  if not isinstance(certificate.get("environment"), dict):
+    problem = problem or "the environment is missing"
+  if problem:
+    return Check("parts", False, problem)
+  return Check("parts", True, f"digests of {n} adapters, none missing")
 
 
 def config_of(certificate: Certificate) -> LegoConfig:
@@ -121,7 +151,7 @@ def recheck(
   none = np.zeros(0, np.int64)
   state, _ = rebuild(cfg, samples, start, none, samples.ids, defer=True)
   checks = [_compare_structure(certificate, _structure(cfg, state))]
-  if not len(chosen):
+  if not len(chosen) or not checks[0].passed:
     return checks
   claimed = certificate["weights"]
   wanted = np.zeros(cfg.num_adapters, bool)
@@ -166,7 +196,7 @@ def _structure(cfg: LegoConfig, state: LegoState) -> dict[str, Any]:
 
 def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Check:
   for name, value in found.items():
-    if certificate[name] != value:
+    if certificate.get(name) != value:
       text = "these are not the retained samples" if name == "retained" else "differ"
       return Check("members", False, f"{name}: {text}")
   count = len(found["sizes"])
@@ -174,7 +204,8 @@ def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Ch
   return Check("members", True, detail)
 
 
-def _masked(cfg: LegoConfig, state: LegoState) -> NDArray[np.bool_]:
+def masked_adapters(cfg: LegoConfig, state: LegoState) -> NDArray[np.bool_]:
+  """Which adapters [n] have members and no weights, because they wait for `heal`."""
   sizes = membership.sizes_of(state.routes, cfg.num_adapters)
   masked: NDArray[np.bool_] = (sizes > 0) & ~np.asarray(state.model.live)
   return masked
@@ -205,6 +236,10 @@ def _elsewhere(certificate: Certificate) -> str:
     f" (trained on another environment: {', '.join(names)} differ, so the last bits may"
     " as well; check it on the same environment)"
   )
+
+
+def _is_hash(value: Any) -> bool:
+  return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
 
 
 def _sha(array: NDArray[Any]) -> str:

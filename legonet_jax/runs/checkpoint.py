@@ -9,20 +9,24 @@ A checkpoint is made under another name and gets its own when all of it is on di
 manifest says which requests it includes, so none is ever applied twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import os
 import pathlib
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
+from legonet_jax.config import LegoConfig
 from legonet_jax.digests import digest
+from legonet_jax.ids import Ids
 from legonet_jax.runs import durable
 from legonet_jax.runs.erasure import OnStep
 from legonet_jax.state import LegoState, from_arrays, to_arrays
@@ -30,6 +34,12 @@ from legonet_jax.state import LegoState, from_arrays, to_arrays
 _MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"
 _BLOCK = 4096
+_NUMBER = re.compile(r"[0-9]{8}")
+_KINDS: Mapping[str, type] = {
+  "number": int, "digest": str, "stores": list, "environment": dict, "requests": list,
+  "report": dict, "head": str, "masked": int, "event": str, "records": dict,
+  "files": dict,
+}  # fmt: skip
 
 
 class Manifest(NamedTuple):
@@ -42,9 +52,11 @@ class Manifest(NamedTuple):
       run folder.
     environment: on which its weights were trained.
     requests: names of the requests that it applied, beyond the checkpoint before it.
-    report: what the `complete` entry of these requests will say.
+    report: what the journal's entry about it will say.
     head: hash of the last journal entry at the time.
     masked: adapters that wait for `heal`.
+    event: which entry the journal will have about it.
+    records: by store, its sums, rows and erased rows when the checkpoint was made.
   """
 
   number: int
@@ -55,13 +67,16 @@ class Manifest(NamedTuple):
   report: dict[str, Any]
   head: str
   masked: int
+  event: str = "complete"
+  records: dict[str, Any] = {}  # noqa: RUF012 (never changed; older files lack it)
 
 
 def numbers(folder: pathlib.Path) -> list[int]:
   """The checkpoints in `folder`, newest first."""
   if not folder.is_dir():
     return []
-  return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit())[::-1]
+  names = [p.name for p in folder.iterdir() if _NUMBER.fullmatch(p.name)]
+  return sorted(map(int, names))[::-1]
 
 
 def path_of(folder: pathlib.Path, number: int) -> pathlib.Path:
@@ -89,7 +104,9 @@ def save(
     with _quiet():
       _checkpointer().save((making / _STATE).absolute(), arrays)
     on_step("arrays written")
-    np.save(making / _RETAINED, state.ids, allow_pickle=False)
+    buffer = io.BytesIO()
+    np.save(buffer, state.ids, allow_pickle=False)
+    (making / _RETAINED).write_bytes(buffer.getvalue())
     value = {**manifest._asdict(), "files": durable.hashes_of(making)}
     text = json.dumps({**value, "sha256": _hash(value)}, indent=1, sort_keys=True)
     (making / _MANIFEST).write_text(text + "\n")
@@ -111,13 +128,19 @@ def read_manifest(path: pathlib.Path) -> Manifest:
   return Manifest(**{k: v for k, v in _read(path).items() if k in Manifest._fields})
 
 
-def load(path: pathlib.Path) -> tuple[LegoState, Manifest]:
+def load(path: pathlib.Path, cfg: LegoConfig) -> tuple[LegoState, Manifest]:
   """The checkpoint in `path`, every byte of it checked.
+
+  Args:
+    path: its folder.
+    cfg: the run's settings, which the model remembers.
 
   Raises:
     RunError: if a file is missing, cut off, changed or added.
   """
   value = _read(path)
+  if path != path_of(path.parent, value["number"]):
+    raise errors.RunError(f"checkpoint {path} says that it is another one; remove it")
   found = durable.hashes_of(path)
   del found[_MANIFEST]
   for name in sorted({*found, *value["files"]}):
@@ -127,7 +150,16 @@ def load(path: pathlib.Path) -> tuple[LegoState, Manifest]:
         f"checkpoint {path} is damaged: {name} {what}; `legonet repair` makes it again"
         " from the encoding stores"
       )
-  state = from_arrays(_checkpointer().restore((path / _STATE).absolute()))
+  try:
+    with _quiet():
+      arrays = _checkpointer().restore((path / _STATE).absolute())
+    state = from_arrays(arrays, cfg)
+  except Exception as e:  # orbax has many, some of them of several lines
+    why = " ".join(str(e).split())[:200]
+    raise errors.RunError(
+      f"checkpoint {path} cannot be read ({why}); `legonet repair` makes it again from"
+      " the encoding stores"
+    ) from e
   if digest(state) != value["digest"]:
     raise errors.RunError(
       f"checkpoint {path} holds another state than its manifest says; `legonet repair`"
@@ -136,10 +168,14 @@ def load(path: pathlib.Path) -> tuple[LegoState, Manifest]:
   return state, read_manifest(path)
 
 
-def read_retained(path: pathlib.Path) -> np.ndarray[Any, np.dtype[np.int64]]:
-  """The retained ids of a checkpoint whose arrays may be damaged."""
-  ids = np.load(path / _RETAINED, allow_pickle=False)
-  return np.asarray(ids, np.int64)
+def read_retained(path: pathlib.Path) -> Ids | None:
+  """The retained ids of a checkpoint whose arrays may be damaged; None if they are."""
+  try:
+    ids = untrusted.read_npy(path / _RETAINED, follow=False)
+  except (OSError, errors.LegoError):
+    return None
+  sound = ids.ndim == 1 and ids.dtype == np.int64
+  return ids if sound and len(np.unique(ids)) == len(ids) else None
 
 
 def remove_others(folder: pathlib.Path, number: int, on_step: OnStep) -> None:
@@ -152,10 +188,12 @@ def remove_others(folder: pathlib.Path, number: int, on_step: OnStep) -> None:
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
   try:
-    value = json.loads((path / _MANIFEST).read_text())
+    value = untrusted.read_json(path / _MANIFEST, follow=False)
     sound = value.pop("sha256") == _hash(value)
-    sound = sound and {*Manifest._fields, "files"} <= value.keys()
-  except (OSError, ValueError, KeyError, AttributeError):
+    wanted = {name: kind for name, kind in _KINDS.items() if name in value}
+    sound = sound and {*_KINDS} - {*Manifest._field_defaults} <= wanted.keys()
+    sound = sound and all(isinstance(value[n], kind) for n, kind in wanted.items())
+  except (OSError, ValueError, KeyError):
     sound = False
   if not sound:
     raise errors.RunError(

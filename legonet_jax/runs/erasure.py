@@ -18,39 +18,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, fetch
+from legonet_jax import errors, untrusted
+from legonet_jax.encoder import store as store_lib
 from legonet_jax.ids import Ids
 from legonet_jax.runs import durable, lock
 
 OnStep = Callable[[str], None]
+Record = dict[str, Any]
 _ERASED_ID = -1
 
 
-def erase(path: pathlib.Path, ids: Ids, on_step: OnStep) -> int:
-  """Erases the rows of `ids` [m] from the store in `path`.
+def erase(
+  path: pathlib.Path,
+  choose: Callable[[Ids], NDArray[np.bool_]],
+  on_step: OnStep,
+  wait: float = lock.STORE_SECONDS,
+) -> int:
+  """Erases rows from the store in `path`.
 
   Args:
     path: the store's folder.
-    ids: which samples; those that the store does not hold are left out.
+    choose: given the ids [m] of the rows that are not erased, says which to erase.
     on_step: told the name of each step when it is done, for tests that kill.
+    wait: for how many seconds to wait for another process that erases.
 
   Returns:
     How many rows were erased now.
   """
-  if not is_store(path):
-    raise errors.StoreError(
-      f"the store {path} is not there to erase rows from; bring it back, and the next"
-      " command on the run finishes the request"
-    )
-  with lock.folder(path):
-    for stale in path.glob(".meta.json.*"):  # of a process that was killed
-      stale.unlink()
-    meta = json.loads((path / "meta.json").read_text())
-    try:
-      raw = np.load(path / "ids.npy", allow_pickle=False)
-    except ValueError as e:
-      raise errors.StoreError(f"{path / 'ids.npy'} is damaged ({e})") from None
-    rows = np.flatnonzero(np.isin(raw, ids) & (raw >= 0))
+  require_store(path)
+  advice = "it erases rows there; try again when it is done"
+  with lock.hold(path, wait=wait, advice=advice):
+    store_lib.clean(path)
+    meta = untrusted.read_json(path / "meta.json", follow=False)
+    raw = untrusted.read_npy(path / "ids.npy", follow=False)
+    if raw.dtype != np.int64 or raw.ndim != 1:
+      raise errors.StoreError(f"{path / 'ids.npy'} is damaged; restore the store")
+    live = np.flatnonzero(raw >= 0)
+    rows = live[choose(raw[live])]
     _overwrite(path / "encodings.npy", rows, 0)
     on_step("encoding overwritten")
     _overwrite(path / "labels.npy", rows, -1)
@@ -58,13 +62,37 @@ def erase(path: pathlib.Path, ids: Ids, on_step: OnStep) -> int:
     _overwrite(path / "ids.npy", rows, _ERASED_ID)
     on_step("id overwritten")
     raw[rows] = _ERASED_ID
-    sums = {name: fetch.sha256_of(path / f"{name}.npy") for name in meta["sha256"]}
+    sums = {name: untrusted.sha256_of(path / f"{name}.npy") for name in meta["sha256"]}
     erased = int(np.sum(raw < 0))
     if sums != meta["sha256"] or erased != meta.get("erased", 0):
       fresh = {**meta, "sha256": sums, "erased": erased}
       text = json.dumps(fresh, indent=1, sort_keys=True) + "\n"
       durable.write(path / "meta.json", text.encode())
   return len(rows)
+
+
+def record(path: pathlib.Path) -> Record:
+  """What journal and checkpoint keep of a store: its sums, rows and erased rows."""
+  store = store_lib.open_store(path)
+  erased = int(store.meta.get("erased", 0))
+  return {
+    "rows": len(store.ids) + erased,
+    "erased": erased,
+    "sha256": dict(store.meta["sha256"]),
+  }
+
+
+def require_store(path: pathlib.Path) -> None:
+  """Raises unless there is a store in `path`, in a folder of its own."""
+  if path.is_symlink():
+    raise errors.LinkError(
+      f"the store {path} is a symbolic link; put the store itself there"
+    )
+  if not is_store(path):
+    raise errors.StoreError(
+      f"the store {path} is not there; bring it back, and the next command on the run"
+      " goes on"
+    )
 
 
 def is_store(path: pathlib.Path) -> bool:
@@ -76,21 +104,29 @@ def _overwrite(path: pathlib.Path, rows: NDArray[np.intp], value: Any) -> None:
   """Sets rows of an `.npy` file to `value`, durable when this returns."""
   if not len(rows):
     return
-  with path.open("r+b") as file:
+  with untrusted.open_plain(path, follow=False) as file:
     version = np.lib.format.read_magic(file)
     read = {
       (1, 0): np.lib.format.read_array_header_1_0,
       (2, 0): np.lib.format.read_array_header_2_0,
     }[version]
     shape, fortran, dtype = read(file)
-    if fortran:
-      raise errors.StoreError(f"{path} is in Fortran order; write the store again")
     start = file.tell()
-    blank = np.full(shape[1:], value, dtype).tobytes()
-    # Written, not mapped: a file system that copies on write may run out of space, and
-    # then there is an error to catch instead of a signal.
+  if fortran and len(shape) > 1:
+    raise errors.StoreError(f"{path} is in Fortran order; write the store again")
+  blank = np.full(shape[1:], value, dtype).tobytes()
+  # Written, not mapped: a file system that copies on write may run out of space, and
+  # then there is an error to catch instead of a signal.
+  handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+  try:
     for row in rows.tolist():
-      file.seek(start + row * len(blank))
-      file.write(blank)
-    file.flush()
-    os.fsync(file.fileno())
+      _write_at(handle, start + row * len(blank), blank)
+    os.fsync(handle)
+  finally:
+    os.close(handle)
+
+
+def _write_at(handle: int, at: int, data: bytes) -> None:
+  while data:
+    done = os.pwrite(handle, data, at)
+    at, data = at + done, data[done:]

@@ -2,9 +2,9 @@
 
     created    the run: settings, encoder, environment, digest
     accepted   a request is on disk and will be carried out: kind, salted id hashes
-    rejected   a queued request that cannot be carried out, and why
+    rejected   a request that cannot be carried out, and why
     complete   the requests of one batch are done: digests before and after, adapters,
-               seconds
+               seconds, the stores as they are now, marks of what was forgotten
     repaired   a damaged checkpoint was made again from the stores
 
 A line holds the sha256 of the previous one (`prev`) and of itself (`hash`), so a line
@@ -15,6 +15,7 @@ prints it, every certificate holds it) shows that up.
 The journal has nothing of a sample. Ids appear as sha256(salt, id), and the salt,
 random for each request, is handed to whoever made the request and kept nowhere:
 without it, trying out all ids tells nothing; with it, anybody can look the request up.
+Forgotten ids also leave a mark that the run itself can look up (see `tombstones`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +28,30 @@ from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
 from legonet_jax.ids import Ids
 from legonet_jax.runs import durable
 
 Entry = dict[str, Any]
+FORMAT = 2
 _START = "0" * 64
+_ALWAYS = {"seq": int, "time": str, "event": str, "prev": str, "hash": str}
+# What the entries of each event must have. Later versions may add to it.
+_FIELDS: Mapping[str, Mapping[str, type]] = {
+  "created": {"config": dict, "after": str, "samples": int},
+  "accepted": {"request": str, "kind": str, "count": int, "ids": list},
+  "rejected": {"request": str, "kind": str, "count": int, "reason": str},
+  "complete": {
+    "requests": list, "before": str, "after": str, "adapters": int, "masked": int,
+    "samples": int, "seconds": float,
+  },
+  "repaired": {"proved": bool},
+}  # fmt: skip
+_OPTIONAL = {
+  "forgotten": list, "relearned": list, "stores": dict, "checkpoint": int,
+  "retained": str, "key": str, "before": str, "after": str, "samples": int,
+  "ids": list, "masked": int,
+}  # fmt: skip
 
 
 def salted(salt: bytes, ids: Ids) -> list[str]:
@@ -46,18 +65,20 @@ def read(path: pathlib.Path) -> list[Entry]:
   """All entries, the chain checked; a torn last line, never acknowledged, is left out.
 
   Raises:
-    RunError: if a line was changed, dropped or added by other hands.
+    RunError: if a line was changed, dropped or added by other hands, or if the first
+      one does not say how the run was made.
   """
   try:
-    lines = path.read_bytes().split(b"\n")
+    lines = untrusted.read_bytes(path, follow=False, limit=1 << 32).split(b"\n")
   except FileNotFoundError:
     raise errors.RunError(f"{path} is missing; the run is incomplete") from None
   entries: list[Entry] = []
   previous = _START
   for number, line in enumerate(lines[:-1], 1):
     try:
-      entry = json.loads(line)
+      entry = untrusted.parse_json(line, "line")
       sound = entry["hash"] == hash_of(entry) and entry["prev"] == previous
+      sound = sound and _is_complete(entry) and entry["seq"] == number - 1
       previous = entry["hash"]
     except (ValueError, KeyError, TypeError):
       sound = False
@@ -67,7 +88,30 @@ def read(path: pathlib.Path) -> list[Entry]:
         " damaged; restore it from a copy"
       )
     entries.append(entry)
+  if not entries or entries[0]["event"] != "created":
+    raise errors.RunError(
+      f"{path} does not begin with how the run was made: lines are missing; restore it"
+      " from a copy"
+    )
   return entries
+
+
+def _is_complete(entry: Entry) -> bool:
+  """Whether an entry has the fields that its event needs, each of the right type."""
+  fields = _FIELDS.get(entry["event"])
+  if fields is None or (entry["event"] == "created") != (entry["seq"] == 0):
+    return False
+  needed = {**_ALWAYS, **fields}
+  there = {name: kind for name, kind in _OPTIONAL.items() if name in entry}
+  return all(_is_a(entry[n], kind) for n, kind in {**there, **needed}.items())
+
+
+def _is_a(value: Any, kind: type) -> bool:
+  if kind is float:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+  if kind is list:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+  return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def append(
@@ -86,7 +130,8 @@ def append(
   entry["prev"] = entries[-1]["hash"] if entries else _START
   entry["hash"] = hash_of(entry)
   line = json.dumps(entry, sort_keys=True).encode() + b"\n"
-  handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+  flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+  handle = os.open(path, flags, 0o666)
   try:
     size = os.fstat(handle).st_size
     try:
@@ -106,12 +151,15 @@ def append(
 
 def mend(path: pathlib.Path) -> None:
   """Cuts off a last line that a crash has torn; it was never acknowledged."""
-  data = path.read_bytes()
+  data = untrusted.read_bytes(path, follow=False, limit=1 << 32)
   whole = data.rfind(b"\n") + 1
   if whole < len(data):
-    with path.open("r+b") as file:
-      file.truncate(whole)
-      os.fsync(file.fileno())
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+      os.ftruncate(handle, whole)
+      os.fsync(handle)
+    finally:
+      os.close(handle)
 
 
 def of_requests(entries: Sequence[Entry]) -> tuple[dict[str, Entry], set[str]]:
@@ -122,6 +170,11 @@ def of_requests(entries: Sequence[Entry]) -> tuple[dict[str, Entry], set[str]]:
   }
   settled |= {e["request"] for e in entries if e["event"] == "rejected"}
   return accepted, settled
+
+
+def latest(entries: Sequence[Entry], field: str) -> Any:
+  """The value of `field` in the newest entry that has one, or None."""
+  return next((e[field] for e in reversed(entries) if field in e), None)
 
 
 def hash_of(entry: Mapping[str, Any]) -> str:

@@ -1,25 +1,30 @@
 """Where things are in a run folder, and the settings it was made with.
 
-run.json          settings, the first store, how to read this folder; never changes
+run.json          settings, names of classes, the first store; never changes
 keys.npy          the keys, under the policy `given`
 journal.jsonl     what happened (see `journal`)
+forgotten.key     tells which samples were forgotten (see `tombstones`); owner only
 checkpoints/N/    the state: one folder, or two while a request is carried out
 learned/NAME/     encoding stores with the rows of `learn` requests
 requests/*.npz    requests that are not complete yet
 certificate.json  of the last `verify`, until the state changes
+head.json         a signed head of the journal (see `signing`), if one was asked for
 lock              held by the process that works on the run
+queue.lock        held for a moment while a request is added
 """
 
+import io
 import json
 import pathlib
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
 from legonet_jax.config import LegoConfig, describe
-from legonet_jax.runs import durable
+from legonet_jax.runs import durable, lock
 from legonet_jax.solvers import Ridge, Sgd
 
 VERSION = 1
@@ -47,6 +52,16 @@ class Layout(NamedTuple):
     return self.root / "journal.jsonl"
 
   @property
+  def forgotten_key(self) -> pathlib.Path:
+    """`forgotten.key`."""
+    return self.root / "forgotten.key"
+
+  @property
+  def head(self) -> pathlib.Path:
+    """`head.json`."""
+    return self.root / "head.json"
+
+  @property
   def checkpoints(self) -> pathlib.Path:
     """The folder of checkpoints."""
     return self.root / "checkpoints"
@@ -65,6 +80,31 @@ class Layout(NamedTuple):
   def certificate(self) -> pathlib.Path:
     """`certificate.json`."""
     return self.root / "certificate.json"
+
+
+_FILES = (
+  "run.json", "keys.npy", "journal.jsonl", "forgotten.key", "certificate.json",
+  "head.json",
+)  # fmt: skip
+_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, _FILES))})\.\w{{8,}}")
+# What an interrupted fit may have left in its folder.
+_BEGUN = {"run.json", "keys.npy", "forgotten.key", "checkpoints", lock.WORK}
+
+
+def temporaries(root: pathlib.Path) -> list[pathlib.Path]:
+  """Half-written files of a process that was killed."""
+  return sorted(p for p in root.iterdir() if _TEMPORARY.fullmatch(p.name))
+
+
+def may_begin(root: pathlib.Path) -> bool:
+  """Whether a folder is new, empty, or holds just what an interrupted fit has left."""
+  if not root.exists():
+    return True
+  if not root.is_dir():
+    return False
+  names = {p.name for p in root.iterdir()}
+  names -= {p.name for p in temporaries(root)}
+  return not names or (lock.WORK in names and names <= _BEGUN)
 
 
 def check_config(cfg: LegoConfig) -> None:
@@ -93,30 +133,47 @@ def parse_config(value: Any) -> LegoConfig:
   return config
 
 
+class Settings(NamedTuple):
+  """What `run.json` holds: settings, the first stores, names of classes 0 ... C-1."""
+
+  cfg: LegoConfig
+  stores: list[str]
+  classes: tuple[str, ...] | None
+
+
 def write_settings(
-  layout: Layout, cfg: LegoConfig, stores: list[str], keys: NDArray[Any] | None
+  layout: Layout, settings: Settings, keys: NDArray[Any] | None
 ) -> None:
   """Writes `run.json` (and `keys.npy`), durable when this returns."""
   if keys is not None:
-    np.save(layout.keys, keys, allow_pickle=False)
-    durable.sync_tree(layout.root)
-  value = {"version": VERSION, "config": describe(cfg), "stores": stores}
+    buffer = io.BytesIO()
+    np.save(buffer, keys, allow_pickle=False)
+    durable.write(layout.keys, buffer.getvalue())
+  value = {
+    "version": VERSION,
+    "config": describe(settings.cfg),
+    "stores": settings.stores,
+    "classes": None if settings.classes is None else list(settings.classes),
+  }
   text = json.dumps(value, indent=1, sort_keys=True) + "\n"
   durable.write(layout.settings, text.encode())
 
 
-def read_settings(layout: Layout) -> tuple[LegoConfig, list[str]]:
-  """The settings and the first stores of a run.
+def read_settings(layout: Layout) -> Settings:
+  """The settings of a run.
 
   Raises:
     RunError: if there is no run, or none that can be read here.
   """
   if not layout.settings.is_file():
     raise errors.RunError(f"{layout.root} is not a run; make one with `legonet fit`")
+  durable.require_plain(layout.root)
   try:
-    value = json.loads(layout.settings.read_text())
+    value = untrusted.read_json(layout.settings, follow=False)
     version, config = value["version"], value["config"]
-    stores = [str(path) for path in value["stores"]]
+    stores = _strings(value["stores"])
+    names = value.get("classes")
+    classes = None if names is None else tuple(_strings(names))
   except (ValueError, KeyError, TypeError):
     raise errors.RunError(
       f"{layout.settings} is damaged; restore it from a copy"
@@ -128,7 +185,23 @@ def read_settings(layout: Layout) -> tuple[LegoConfig, list[str]]:
       f"{layout.root} is unfinished: its fit was interrupted; run the same `legonet"
       " fit` again"
     )
-  return parse_config(config), stores
+  return Settings(parse_config(config), stores, classes)
+
+
+def read_keys(layout: Layout, cfg: LegoConfig) -> NDArray[Any] | None:
+  """The given keys, where the settings ask for them."""
+  if cfg.key_policy != "given":
+    return None
+  try:
+    return untrusted.read_npy(layout.keys, follow=False)
+  except (FileNotFoundError, errors.LegoError) as e:
+    raise errors.RunError(f"the given keys cannot be read ({e})") from None
+
+
+def _strings(values: Any) -> list[str]:
+  if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+    raise TypeError("not a list of strings")
+  return values
 
 
 def _parse(value: Any) -> Any:
@@ -139,8 +212,10 @@ def _parse(value: Any) -> Any:
   kind: Any = _TYPES.get(str(value.get("type")))
   if kind is None:
     raise errors.RunError(f"unknown settings {value.get('type')!r}")
-  fields = {k: _parse(v) for k, v in value.items() if k != "type"}
   try:
+    fields = {k: _parse(v) for k, v in value.items() if k != "type"}
     return kind(**fields)
+  except RecursionError:
+    raise errors.RunError("settings are nested too deeply") from None
   except TypeError as e:
     raise errors.RunError(f"settings of another version: {e}") from None

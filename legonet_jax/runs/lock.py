@@ -1,6 +1,8 @@
-"""One process at a time on a run, and on a store that rows are erased from.
+"""One process at a time on a run, on its queue, and on a store that rows leave.
 
-`flock` goes with the process: when it dies, however it dies, the lock is free.
+`flock` goes with the process: when it dies, however it dies, the lock is free. Whoever
+can open a file can hold its lock, also only for reading; so a lock file can be read by
+those alone who may write it, and nobody else can keep us waiting.
 """
 
 from collections.abc import Iterator
@@ -8,36 +10,92 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import stat
+import time
 
 from legonet_jax import errors
 
-
-@contextlib.contextmanager
-def hold(run: pathlib.Path) -> Iterator[None]:
-  """Holds the run's lock; RunBusyError at once if another process has it."""
-  path = run / "lock"
-  with path.open("a+") as file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      file.seek(0)
-      holder = file.read().strip() or "unknown"
-      raise errors.RunBusyError(
-        f"process {holder} works on {run}; wait for it, or leave your request to it"
-        " with --queue"
-      ) from None
-    with contextlib.suppress(OSError):  # for people only; a full disk may lack room
-      file.truncate(0)
-      os.write(file.fileno(), str(os.getpid()).encode())
-    yield
+WORK, QUEUE = "lock", "queue.lock"
+STORE_SECONDS = 60.0
+_TICK = 0.05
 
 
 @contextlib.contextmanager
-def folder(path: pathlib.Path) -> Iterator[None]:
-  """Waits for the lock of a folder, which needs no file of its own."""
-  handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def hold(
+  folder: pathlib.Path, name: str = WORK, wait: float = 0.0, advice: str = ""
+) -> Iterator[None]:
+  """Holds the lock `name` of a folder.
+
+  Args:
+    folder: the run or the store.
+    name: which of its locks.
+    wait: for how many seconds to try.
+    advice: what to do instead of waiting, for the message.
+
+  Raises:
+    RunBusyError: if another process has it all the time; the message says which.
+  """
+  handle = _open(folder / name)
   try:
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    deadline = time.monotonic() + wait
+    while not _take(handle):
+      if time.monotonic() >= deadline:
+        holder = _holder(handle)
+        waited = f" (waited {wait:g} s)" if wait else ""
+        raise errors.RunBusyError(
+          f"process {holder} works on {folder}{waited};"
+          f" {advice or 'wait for it, or leave your request to it with --queue'}"
+        )
+      time.sleep(_TICK)
+    with contextlib.suppress(OSError):  # for people only; a full disk may lack room
+      os.ftruncate(handle, 0)
+      os.pwrite(handle, str(os.getpid()).encode(), 0)
     yield
   finally:
     os.close(handle)
+
+
+def holder(folder: pathlib.Path, name: str = WORK) -> str:
+  """The process that holds a lock now, or "" if none does or nobody can tell."""
+  try:
+    handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+  except OSError:
+    return ""
+  try:
+    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return ""
+  except BlockingIOError:
+    return _holder(handle)
+  finally:
+    os.close(handle)
+
+
+def _open(path: pathlib.Path) -> int:
+  flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+  if path.is_symlink():
+    raise errors.LinkError(f"{path} is a symbolic link, not a lock; remove it")
+  handle = os.open(path, flags, 0o666)
+  found = os.fstat(handle)
+  if not stat.S_ISREG(found.st_mode):
+    os.close(handle)
+    raise errors.LinkError(f"{path} is not a regular file; remove it")
+  mode = stat.S_IMODE(found.st_mode)
+  for write, read in ((0o020, 0o040), (0o002, 0o004)):
+    if not mode & write:
+      mode &= ~read
+  if mode != stat.S_IMODE(found.st_mode) and found.st_uid == os.geteuid():
+    os.fchmod(handle, mode)
+  return handle
+
+
+def _take(handle: int) -> bool:
+  try:
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
+
+
+def _holder(handle: int) -> str:
+  text = os.pread(handle, 20, 0).decode(errors="replace").strip()
+  return text if text.isdecimal() else "unknown"

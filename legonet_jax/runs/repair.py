@@ -1,44 +1,64 @@
 """A damaged checkpoint, made again: a state is a function of settings and samples.
 
 The journal has the digest of the state that was lost, so the new one is proved equal.
+It also has a seal of the set of samples, so that nothing is ever trained on a sample
+that the run does not hold: not one that was forgotten, nor one that it never learned.
 """
 
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from legonet_jax import errors, samples as samples_lib, unlearning
-from legonet_jax.config import LegoConfig
+from legonet_jax import errors, unlearning
 from legonet_jax.digests import digest, environment
 from legonet_jax.ids import Ids
 from legonet_jax.runs import (
   checkpoint,
+  erasure,
   journal,
   layout as layout_lib,
   lock,
   rows as rows_lib,
   run as run_lib,
+  service,
+  tombstones,
 )
 from legonet_jax.runs.checkpoint import Manifest
+from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout
-from legonet_jax.runs.run import Run, no_step
-from legonet_jax.samples import Samples
+from legonet_jax.runs.run import Run, Session, no_step
 from legonet_jax.task import Progress
 
 
-def repair(path: pathlib.Path, progress: Progress | None = None) -> tuple[Run, bool]:
+class _Lost(NamedTuple):
+  """The state to make again: its samples, and what journal and manifest say of it."""
+
+  ids: Ids
+  stores: list[str]
+  manifest: Manifest | None
+  midway: bool
+
+
+def repair(
+  path: pathlib.Path, progress: Progress | None = None, on_step: OnStep = no_step
+) -> tuple[Run, bool]:
   """Fits the run again on its retained samples if no checkpoint of it can be read.
+
+  Killed at any moment, it can be started again; the old checkpoint stays until the new
+  one is on disk.
 
   Returns:
     The run, and whether the journal's digest proves that nothing was lost. It cannot
-    where adapters were masked, or on another environment.
+    where adapters were masked, on another environment, or if another run has erased
+    rows meanwhile, which this one then forgets as well.
 
   Raises:
     RunError: if the run is sound, or what is left does not give the lost state.
   """
   layout = Layout(path)
-  cfg, first = layout_lib.read_settings(layout)
+  settings = layout_lib.read_settings(layout)
+  cfg = settings.cfg
   with lock.hold(path):
     journal.mend(layout.journal)
     entries = journal.read(layout.journal)
@@ -48,44 +68,100 @@ def repair(path: pathlib.Path, progress: Progress | None = None) -> tuple[Run, b
       pass
     else:
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
-    numbers = checkpoint.numbers(layout.checkpoints)
-    if not numbers:
-      raise errors.RunError(f"{path} has no checkpoint left; fit a new run")
-    damaged = checkpoint.path_of(layout.checkpoints, numbers[0])
-    manifest = _manifest(damaged)
-    stores = manifest.stores if manifest else [*first, *_own_stores(layout)]
-    samples = _retained(cfg, path, stores, damaged)
-    keys = np.load(layout.keys) if cfg.key_policy == "given" else None
+    key = tombstones.open_key(layout.forgotten_key, entries)
+    lost = _find_lost(layout, settings, entries, key)
+    source = rows_lib.Source(path, lost.stores, settings.classes)
+    erased = run_lib.lost_rows(source, lost.ids, entries)
+    samples = rows_lib.table(cfg, source, np.setdiff1d(lost.ids, erased))
+    keys = layout_lib.read_keys(layout, cfg)
     state, _ = unlearning.fit(cfg, samples, keys, progress)
-    claimed, masked = _last(entries)
-    _, settled = journal.of_requests(entries)
-    midway = manifest is not None and not settled.issuperset(manifest.requests)
-    if manifest is not None and midway:  # its requests are applied and not complete
-      claimed, masked = manifest.digest, manifest.masked > 0
+    on_step("trained")
+    claimed, masked = _claims(lost, entries)
     proved = digest(state) == claimed
-    known_place = manifest is None or not _differs(manifest.environment)
-    if not proved and not masked and known_place:
+    known_place = lost.manifest is None or not _differs(lost.manifest.environment)
+    if not proved and not masked and known_place and not len(erased):
       raise errors.RunError(
-        f"what is left in {', '.join(stores)} does not give the state that the journal"
-        " ends in; restore the run from a copy"
+        f"what is left in {', '.join(lost.stores)} does not give the state that the"
+        " journal ends in; restore the run from a copy"
       )
-    fresh = Manifest(
-      number=numbers[0] + 1,
+    values: dict[str, Any] = {"proved": proved, "samples": len(state.ids)}
+    values |= {"retained": tombstones.seal(key, state.ids), "lost": len(erased)}
+    values |= {"forgotten": tombstones.mark(key, erased)}
+    if not lost.midway:
+      values |= {"before": claimed, "after": digest(state)}
+    before = lost.manifest if lost.midway else None
+    manifest = Manifest(
+      number=checkpoint.numbers(layout.checkpoints)[0] + 1,
       digest=digest(state),
-      stores=stores,
+      stores=lost.stores,
       environment=environment(),
-      requests=manifest.requests if manifest else [],
-      report={**manifest.report, "after": digest(state)} if manifest else {},
+      requests=before.requests if before else [],
+      report={
+        **(before.report if before else {}),
+        **({"after": digest(state)} if before else {}),
+        "repair": values,
+      },
       head=entries[-1]["hash"],
       masked=0,
+      event="repaired",
+      records={s: erasure.record(rows_lib.resolve(path, s)) for s in lost.stores},
     )
-    checkpoint.save(layout.checkpoints, state, fresh, no_step)
-    checkpoint.remove_others(layout.checkpoints, fresh.number, no_step)
-    values: dict[str, Any] = {"proved": proved}
-    if not midway:
-      values |= {"before": claimed, "after": fresh.digest}
-    journal.append(layout.journal, entries, "repaired", values)
-  return Run(layout, cfg, state, fresh), proved
+    checkpoint.save(layout.checkpoints, state, manifest, on_step)
+    on_step("checkpoint saved")
+    run = Run(layout, cfg, state, manifest, settings.classes)
+    service.finish(Session(run, None, entries, key, None, [], set()), on_step)
+  return run, proved
+
+
+def _find_lost(
+  layout: Layout,
+  settings: layout_lib.Settings,
+  entries: list[journal.Entry],
+  key: bytes,
+) -> _Lost:
+  """Which samples the lost state held, proved by a seal wherever there is one."""
+  numbers = checkpoint.numbers(layout.checkpoints)
+  if not numbers:
+    raise errors.RunError(f"{layout.root} has no checkpoint left; fit a new run")
+  damaged = [checkpoint.path_of(layout.checkpoints, number) for number in numbers]
+  manifest = _manifest(damaged[0])
+  stores = manifest.stores if manifest else _all_stores(layout, settings, entries)
+  _, settled = journal.of_requests(entries)
+  midway = manifest is not None and not settled.issuperset(manifest.requests)
+  report = manifest.report if manifest is not None and midway else {}
+  wanted = {
+    "retained": report.get("retained") or journal.latest(entries, "retained"),
+    "samples": report.get("samples") or journal.latest(entries, "samples"),
+  }
+  marks = tombstones.all_marks(entries, report.get("forgotten", ()))
+  lists = [checkpoint.read_retained(path) for path in damaged]
+  source = rows_lib.Source(layout.root, stores, settings.classes)
+  lists.append(_training_ids(source, key, marks))
+  for ids in lists:
+    if ids is None or len(ids) != wanted["samples"]:
+      continue
+    seal = wanted["retained"]
+    proved = seal is None or tombstones.seal(key, ids) == seal
+    if proved and not tombstones.find_marked(key, marks, ids).any():
+      return _Lost(ids, stores, manifest, midway)
+  raise errors.RunError(
+    f"nothing in {layout.root} names just the {wanted['samples']} samples that the"
+    " journal says the model holds, so it does not give the state that the journal ends"
+    " in; restore the run from a copy"
+  )
+
+
+def _training_ids(
+  source: rows_lib.Source, key: bytes, marks: tombstones.Marks
+) -> Ids | None:
+  """All training rows of the stores that were not forgotten."""
+  try:
+    parts = [rows_lib.read(rows_lib.resolve(source.root, s)) for s in source.stores]
+  except (errors.LegoError, OSError):
+    return None
+  found = [part.ids[part.split == rows_lib.TRAIN] for part in parts]
+  ids = np.concatenate([np.zeros(0, np.int64), *found])
+  return ids[~tombstones.find_marked(key, marks, ids)]
 
 
 def _manifest(path: pathlib.Path) -> Manifest | None:
@@ -95,32 +171,23 @@ def _manifest(path: pathlib.Path) -> Manifest | None:
     return None
 
 
-def _own_stores(layout: Layout) -> list[str]:
-  if not layout.learned.is_dir():
-    return []
-  return sorted(f"learned/{p.name}" for p in layout.learned.iterdir())
+def _all_stores(
+  layout: Layout, settings: layout_lib.Settings, entries: list[journal.Entry]
+) -> list[str]:
+  """The run's stores by its journal, or by its folder if that is of an old version."""
+  known = journal.latest(entries, "stores")
+  if known is not None:
+    return list(known)
+  own = layout.learned.iterdir() if layout.learned.is_dir() else ()
+  return [*settings.stores, *sorted(f"learned/{path.name}" for path in own)]
 
 
-def _retained(
-  cfg: LegoConfig, path: pathlib.Path, stores: list[str], damaged: pathlib.Path
-) -> Samples:
-  """The samples that the lost state held, by its list of ids or the stores' split."""
-  try:
-    ids: Ids = checkpoint.read_retained(damaged)
-    return rows_lib.table(cfg, path, stores, ids)
-  except (errors.LegoError, OSError, ValueError, EOFError):
-    parts = [rows_lib.read(rows_lib.resolve(path, store)) for store in stores]
-    rows = rows_lib.merge([part for part in parts if len(part.ids)])
-    train = rows.split == rows_lib.TRAIN
-    return samples_lib.make_samples(
-      cfg, rows.encodings[train], rows.labels[train], rows.ids[train]
-    )
-
-
-def _last(entries: list[journal.Entry]) -> tuple[str, bool]:
-  """The digest that the journal ends in, and whether adapters were masked then."""
-  ends = [e for e in entries if "after" in e]
-  return ends[-1]["after"], bool(ends[-1].get("masked", 0))
+def _claims(lost: _Lost, entries: list[journal.Entry]) -> tuple[str, bool]:
+  """The digest that the lost state had, and whether adapters were masked then."""
+  if lost.manifest is not None and lost.midway:
+    return lost.manifest.digest, lost.manifest.masked > 0
+  last = [e for e in entries if "after" in e][-1]
+  return last["after"], bool(last.get("masked", 0))
 
 
 def _differs(made_on: dict[str, str]) -> bool:

@@ -1,31 +1,34 @@
 """Requests that wait: one file each, whole and durable before anything happens.
 
-    requests/<time>-<random>.npz    kind, ids, salt, and for `learn` the rows to learn
+    requests/<number>-<random>.npz    kind, ids, salt, and for `learn` the rows to learn
 
 Any process may drop a request, also while another one works on the run; the one that
-holds the run's lock takes them in the order of their names. A request file is the only
-place where ids of samples to forget are written down, and it is shredded when they are
+holds the run's lock takes them in the order of their numbers, which count up and do not
+depend on a clock. A request file is the only place where ids of samples to forget are
+written down. It can be read by its maker alone, and is shredded when they are
 forgotten.
 """
 
 import io
 import json
 import pathlib
+import re
 import secrets
-import time
 from typing import Any, Literal, NamedTuple
-import zipfile
-import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
 from legonet_jax.ids import Ids
-from legonet_jax.runs import durable, lock
+from legonet_jax.runs import durable, journal, lock
+from legonet_jax.runs.layout import Layout
 
 Kind = Literal["unlearn", "learn", "heal", "compact"]
+KINDS = ("unlearn", "learn", "heal", "compact")
 _SUFFIX = ".npz"
+_NAME = re.compile(r"[0-9]{20}-[0-9a-f]{16}")
+_LOCK_SECONDS = 60.0
 
 
 class Request(NamedTuple):
@@ -36,6 +39,9 @@ class Request(NamedTuple):
     ids: [m] int64, which samples.
     salt: random bytes for the journal's hashes of these ids.
     defer: mask now, train at the next `heal`.
+    defer_over: mask now and leave the training to `heal` if more adapters than this
+      would have to be trained (-1: no such limit).
+    relearn: `learn` may bring back samples that the run has forgotten.
     store: a store to learn `ids` from, kept where it is ("": the run's own).
     encodings: [m, d] rows to learn that are in no store; they are copied into the run.
     labels: [m] their labels.
@@ -45,6 +51,8 @@ class Request(NamedTuple):
   ids: Ids
   salt: bytes
   defer: bool = False
+  defer_over: int = -1
+  relearn: bool = False
   store: str = ""
   encodings: NDArray[np.floating] | None = None
   labels: NDArray[np.int32] | None = None
@@ -56,10 +64,15 @@ def make(kind: Kind, ids: Ids | None = None, **rest: Any) -> Request:
   return Request(kind, wanted, secrets.token_bytes(32), **rest)
 
 
-def drop(folder: pathlib.Path, request: Request) -> str:
-  """Leaves a request in the queue, durable when this returns; its name."""
-  name = f"{time.time_ns():020d}-{secrets.token_hex(8)}"
-  head = {"kind": request.kind, "defer": request.defer, "store": request.store}
+def drop(layout: Layout, request: Request) -> str:
+  """Leaves a request in the queue of a run, durable when this returns; its name."""
+  head = {
+    "kind": request.kind,
+    "defer": request.defer,
+    "defer_over": request.defer_over,
+    "relearn": request.relearn,
+    "store": request.store,
+  }
   arrays: dict[str, NDArray[Any]] = {
     "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
     "ids": request.ids,
@@ -69,41 +82,73 @@ def drop(folder: pathlib.Path, request: Request) -> str:
     arrays |= {"encodings": request.encodings, "labels": request.labels}
   buffer = io.BytesIO()
   np.savez(buffer, allow_pickle=False, **arrays)
-  durable.make_folder(folder)
-  with lock.folder(folder):  # so that `clean` cannot take it for a leftover
-    durable.write(folder / f"{name}{_SUFFIX}", buffer.getvalue())
+  durable.make_folder(layout.requests)
+  with hold_queue(layout):
+    name = f"{_next_number(layout):020d}-{secrets.token_hex(8)}"
+    path = layout.requests / f"{name}{_SUFFIX}"
+    durable.write(path, buffer.getvalue(), mode=0o600)
   return name
+
+
+def hold_queue(layout: Layout) -> Any:
+  """The lock under which files are added to the queue, and leftovers removed."""
+  advice = "it adds a request, which takes a moment; try again"
+  return lock.hold(layout.root, lock.QUEUE, _LOCK_SECONDS, advice)
+
+
+def _next_number(layout: Layout) -> int:
+  """One more than any request ever had.
+
+  Files are listed before the journal is read: a request that is carried out meanwhile
+  is in the journal before its file goes.
+  """
+  names = waiting(layout.requests)
+  for entry in journal.read(layout.journal):
+    names += [entry["request"]] if "request" in entry else []
+  numbers = [int(name.partition("-")[0]) for name in names if _NAME.fullmatch(name)]
+  return 1 + max(numbers, default=0)
 
 
 def waiting(folder: pathlib.Path) -> list[str]:
   """Names of the requests in the queue, oldest first."""
-  if not folder.is_dir():
+  if folder.is_symlink() or not folder.is_dir():
     return []
-  found = (p for p in folder.iterdir() if p.suffix == _SUFFIX and p.name[0] != ".")
-  return sorted(p.stem for p in found)
+  found = (p.stem for p in folder.iterdir() if p.suffix == _SUFFIX)
+  return sorted(name for name in found if _NAME.fullmatch(name))
 
 
 def read(folder: pathlib.Path, name: str) -> Request:
-  """A request of the queue."""
+  """A request of the queue.
+
+  Raises:
+    DamagedRequestError: if its file is damaged or gone.
+    PermissionError: if it was made by another user.
+  """
   path = folder / f"{name}{_SUFFIX}"
   try:
-    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-      arrays = {key: file[key] for key in file.files}
-    head = json.loads(arrays["head"].tobytes())
-    return Request(
+    arrays = untrusted.read_npz(path, follow=False)
+    head = untrusted.parse_json(arrays["head"].tobytes(), name)
+    request = Request(
       kind=head["kind"],
-      ids=arrays["ids"].astype(np.int64),
+      ids=arrays["ids"],
       salt=arrays["salt"].tobytes(),
       defer=bool(head["defer"]),
+      defer_over=int(head.get("defer_over", -1)),
+      relearn=bool(head.get("relearn", False)),
       store=str(head["store"]),
       encodings=arrays.get("encodings"),
       labels=arrays.get("labels"),
     )
-  except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as e:
-    raise errors.RunError(
-      f"request {path} is damaged ({e}); restore it from a copy, or delete it and make"
-      " the request again"
-    ) from None
+    sound = request.kind in KINDS and request.ids.ndim == 1 and len(request.salt) == 32
+    sound = sound and request.ids.dtype == np.int64
+    sound = sound and (request.encodings is None) == (request.labels is None)
+  except (FileNotFoundError, ValueError, KeyError, TypeError):
+    sound = False
+  if not sound:
+    raise errors.DamagedRequestError(
+      f"request {path} is damaged or gone; make the request again"
+    )
+  return request
 
 
 def remove(folder: pathlib.Path, names: list[str]) -> None:
@@ -124,18 +169,25 @@ def remove(folder: pathlib.Path, names: list[str]) -> None:
     durable.sync_folder(folder)
 
 
-def clean(folder: pathlib.Path) -> None:
-  """Shreds what a process that died has left half-written."""
-  if not folder.is_dir():
+def clean(layout: Layout, settled: set[str]) -> None:
+  """Shreds what a process that died has left: half-written files, settled requests."""
+  if not any(_hidden(layout.requests)) and not settled & {*waiting(layout.requests)}:
     return
-  with lock.folder(folder):
-    for path in folder.iterdir():
-      if path.name.startswith("."):
-        durable.shred(path)
+  with hold_queue(layout):  # so that none of them is being written
+    for path in _hidden(layout.requests):
+      durable.shred_tree(path)
+    remove(layout.requests, sorted(settled & {*waiting(layout.requests)}))
 
 
-def leftovers(folder: pathlib.Path) -> list[pathlib.Path]:
+def _hidden(folder: pathlib.Path) -> list[pathlib.Path]:
+  if not folder.is_dir():
+    return []
+  return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def leftovers(folder: pathlib.Path, settled: set[str]) -> list[pathlib.Path]:
   """Files that are no requests (any more)."""
   if not folder.is_dir():
     return []
-  return sorted(p for p in folder.iterdir() if p.stem not in waiting(folder))
+  live = {f"{name}{_SUFFIX}" for name in waiting(folder) if name not in settled}
+  return sorted(p for p in folder.iterdir() if p.name not in live)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, samples as samples_lib, unlearning
+from legonet_jax import errors, samples as samples_lib, unlearning, untrusted
 from legonet_jax.config import LegoConfig, describe, fingerprint
 from legonet_jax.digests import digest, environment
 from legonet_jax.encoder import store as store_lib
@@ -17,14 +17,16 @@ from legonet_jax.ids import Ids
 from legonet_jax.runs import (
   checkpoint,
   durable,
+  erasure,
   journal,
   layout as layout_lib,
   lock,
   rows as rows_lib,
+  tombstones,
 )
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.erasure import OnStep
-from legonet_jax.runs.layout import Layout
+from legonet_jax.runs.layout import Layout, Settings
 from legonet_jax.samples import Samples
 from legonet_jax.state import LegoState
 from legonet_jax.task import Progress
@@ -37,14 +39,35 @@ class Run(NamedTuple):
   cfg: LegoConfig
   state: LegoState
   manifest: Manifest
+  classes: rows_lib.Classes = None
+
+  @property
+  def source(self) -> rows_lib.Source:
+    """Where its rows are."""
+    return rows_lib.Source(self.layout.root, self.manifest.stores, self.classes)
 
 
 class Session(NamedTuple):
-  """A run under the lock: with its journal, and its samples once they are needed."""
+  """A run under the lock.
+
+  Attributes:
+    run: the run.
+    samples: its samples, once they are needed.
+    entries: its journal; grows as entries are written.
+    key: tells which samples the run has forgotten (see `tombstones`).
+    left: [m] ids that the last batch took out of the state and whose rows are to be
+      erased; None if that batch was another process's.
+    notes: lines for people: what happened to requests besides the one they made.
+    held: requests that cannot be carried out now, and wait.
+  """
 
   run: Run
   samples: Samples | None
   entries: list[journal.Entry]
+  key: bytes
+  left: Ids | None
+  notes: list[str]
+  held: set[str]
 
 
 def no_step(_: str) -> None:
@@ -58,13 +81,14 @@ def load(path: pathlib.Path) -> Run:
     RunError: if there is no run, or its checkpoint is damaged.
   """
   layout = Layout(path)
-  cfg, _ = layout_lib.read_settings(layout)
+  settings = layout_lib.read_settings(layout)
+  cfg = settings.cfg
   while True:
     there = checkpoint.numbers(layout.checkpoints)
     try:
-      state, manifest = _newest(layout, there)
+      state, manifest = _newest(layout, cfg, there)
       break
-    except (errors.RunError, OSError):
+    except (errors.LegoError, OSError):
       # A process at work may have replaced the checkpoint while it was read.
       if checkpoint.numbers(layout.checkpoints) == there:
         raise
@@ -73,7 +97,7 @@ def load(path: pathlib.Path) -> Run:
       f"{layout.settings} and the checkpoint are of different settings; restore"
       " run.json from a copy"
     )
-  return Run(layout, cfg, state, manifest)
+  return Run(layout, cfg, state, manifest, settings.classes)
 
 
 def table(run: Run) -> Samples:
@@ -87,7 +111,12 @@ def table(run: Run) -> Samples:
 
 def checked_table(run: Run, ids: Ids) -> Samples:
   """The samples `ids` of the run's stores; those retained are as they were."""
-  samples = rows_lib.table(run.cfg, run.layout.root, run.manifest.stores, ids)
+  try:
+    samples = rows_lib.table(run.cfg, run.source, ids)
+  except (errors.SampleError, errors.DuplicateIdError) as e:
+    raise errors.StoreError(
+      f"a store of the run has changed ({e}); restore it from a copy"
+    ) from None
   order = np.argsort(run.state.ids)
   kept = run.state.ids[order]
   common, at, there = np.intersect1d(
@@ -101,6 +130,35 @@ def checked_table(run: Run, ids: Ids) -> Samples:
       " from a copy"
     )
   return samples
+
+
+def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -> Ids:
+  """Those of the retained `ids` whose rows another run has erased from a shared store.
+
+  Raises:
+    StoreError: if rows are missing that nobody has erased.
+  """
+  gone = rows_lib.lost(source, ids)
+  if not len(gone):
+    return gone
+  before = journal.latest(entries, "stores") or {}
+  erased = 0
+  for store in source.stores:
+    now = erasure.record(rows_lib.resolve(source.root, store))
+    erased += now["erased"] - int(before.get(store, {}).get("erased", 0))
+  if erased < len(gone):
+    raise errors.StoreError(
+      f"{len(gone)} of {len(ids)} retained samples are no longer in"
+      f" {', '.join(source.stores)}, and only {max(erased, 0)} rows were erased there"
+      " since; restore the stores from a copy"
+    )
+  return gone
+
+
+def records(run: Run) -> dict[str, erasure.Record]:
+  """The run's stores as they are now."""
+  root = run.layout.root
+  return {s: erasure.record(rows_lib.resolve(root, s)) for s in run.manifest.stores}
 
 
 def foreign(run: Run) -> dict[str, tuple[str, str]]:
@@ -134,30 +192,41 @@ def create(
   layout = Layout(path)
   if layout.journal.exists():
     raise errors.RunError(f"{path} is a run already; give another folder")
-  if path.exists() and (
-    not path.is_dir() or (any(path.iterdir()) and not (path / "lock").exists())
-  ):
+  if not layout_lib.may_begin(path):
     raise errors.RunError(f"{path} is in use for something else; give an empty folder")
+  place = str(store.resolve())
   samples = _first_samples(cfg, store, ids)
+  classes = rows_lib.classes_of(store)
+  if classes is not None and len(classes) != cfg.num_classes:
+    raise errors.ConfigError(
+      f"num_classes is {cfg.num_classes}, but {store} names {len(classes)} classes; use"
+      " their number"
+    )
   durable.make_folder(path)
-  stores = [str(store.resolve())]
   with lock.hold(path):
     if layout.journal.exists():  # another process was quicker
       raise errors.RunError(f"{path} is a run already; give another folder")
-    layout_lib.write_settings(layout, cfg, stores, keys)
+    durable.require_plain(path)
+    for stale in layout_lib.temporaries(path):
+      durable.shred(stale)
+    key = tombstones.make_key(layout.forgotten_key)
+    layout_lib.write_settings(layout, Settings(cfg, [place], classes), keys)
     on_step("settings written")
     state, info = unlearning.fit(cfg, samples, keys, progress)
     on_step("trained")
     manifest = Manifest(
       number=0,
       digest=digest(state),
-      stores=stores,
+      stores=[place],
       environment=environment(),
       requests=[],
       report={},
       head="",
       masked=0,
+      event="created",
+      records={place: erasure.record(store)},
     )
+    run = Run(layout, cfg, state, manifest, classes)
     checkpoint.save(layout.checkpoints, state, manifest, on_step)
     on_step("checkpoint saved")
     journal.append(
@@ -171,14 +240,27 @@ def create(
         "adapters": info.adapters_retrained,
         "after": manifest.digest,
         "seconds": round(info.seconds, 4),
+        "format": journal.FORMAT,
+        "files": fixed_files(layout, cfg),
+        "classes": None if classes is None else list(classes),
+        "stores": manifest.records,
+        "checkpoint": manifest.number,
+        "key": tombstones.key_name(key),
+        "retained": tombstones.seal(key, state.ids),
       },
     )
     on_step("created")
-  return Run(layout, cfg, state, manifest)
+  return run
+
+
+def fixed_files(layout: Layout, cfg: LegoConfig) -> dict[str, str]:
+  """The sha256 of the files that never change, by name."""
+  paths = [layout.settings, *([layout.keys] if cfg.key_policy == "given" else [])]
+  return {path.name: untrusted.sha256_of(path) for path in paths}
 
 
 def _first_samples(cfg: LegoConfig, path: pathlib.Path, ids: Ids | None) -> Samples:
-  store = store_lib.open_store(path, verify=True)
+  store_lib.open_store(path, verify=True)
   rows = rows_lib.read(path)
   chosen = rows.split == rows_lib.TRAIN
   if ids is not None:
@@ -186,19 +268,20 @@ def _first_samples(cfg: LegoConfig, path: pathlib.Path, ids: Ids | None) -> Samp
     unknown = np.setdiff1d(ids, rows.ids)
     if len(unknown):
       raise errors.UnknownIdError(f"{path} holds no sample with id {unknown[0]}")
-  del store
   if not chosen.any():
     raise errors.StoreError(f"{path} has no training samples; check its split")
   columns = (rows.encodings[chosen], rows.labels[chosen], rows.ids[chosen])
   return samples_lib.make_samples(cfg, *columns)
 
 
-def _newest(layout: Layout, there: list[int]) -> tuple[LegoState, Manifest]:
+def _newest(
+  layout: Layout, cfg: LegoConfig, there: list[int]
+) -> tuple[LegoState, Manifest]:
   """The newest checkpoint that is whole; the error of the newest if none is."""
   first = None
   for number in there:
     try:
-      return checkpoint.load(checkpoint.path_of(layout.checkpoints, number))
+      return checkpoint.load(checkpoint.path_of(layout.checkpoints, number), cfg)
     except errors.RunError as e:
       first = first or e
   raise first or errors.RunError(f"{layout.checkpoints} holds no checkpoint")

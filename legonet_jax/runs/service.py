@@ -17,14 +17,20 @@
 
 What comes before `checkpoint saved` starts over after a crash, what comes after it is
 repeated, and the names in the checkpoint tell which: no request is lost or done twice.
+Which rows to erase is not taken from the request file, which may be damaged by then,
+but found by comparing the stores with the state (see `tombstones`).
 """
 
+from collections.abc import Callable
+import functools
 import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from legonet_jax import errors
+from legonet_jax.ids import Ids
 from legonet_jax.runs import (
   admission,
   applying,
@@ -32,16 +38,20 @@ from legonet_jax.runs import (
   durable,
   erasure,
   journal,
+  layout as layout_lib,
   lock,
   requests as requests_lib,
   rows as rows_lib,
   run as run_lib,
+  tombstones,
 )
 from legonet_jax.runs.erasure import OnStep
-from legonet_jax.runs.layout import Layout, read_settings
+from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session, no_step
 from legonet_jax.task import Progress
+
+MakeRequest = Callable[[Run], Request]
 
 
 class Receipt(NamedTuple):
@@ -51,22 +61,29 @@ class Receipt(NamedTuple):
   salt: str
 
 
+def no_receipt(_: Receipt) -> None:
+  """For callers who do not wait for the receipt."""
+
+
 def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
   """Opens a run whose lock the caller holds, and clears what a crash has left."""
   layout = Layout(path)
-  read_settings(layout)
+  layout_lib.read_settings(layout)
   journal.mend(layout.journal)
   entries = journal.read(layout.journal)
-  requests_lib.clean(layout.requests)
-  with lock.folder(path):
-    for stale in path.glob(".*.json.*"):  # of a process that was killed
-      durable.shred(stale)
+  key = tombstones.open_key(layout.forgotten_key, entries)
   run = run_lib.load(path)
+  _, settled = journal.of_requests(entries)
+  requests_lib.clean(layout, settled)
+  if layout_lib.temporaries(path):
+    with requests_lib.hold_queue(layout):  # so that none of them is being written
+      for stale in layout_lib.temporaries(path):
+        durable.shred(stale)
   for number in checkpoint.numbers(layout.checkpoints):
     if number > run.manifest.number:  # damaged; its requests will be done again
       durable.shred_tree(checkpoint.path_of(layout.checkpoints, number))
   on_step("opened")
-  return Session(run, None, entries)
+  return Session(run, None, entries, key, None, [], set())
 
 
 def submit(session: Session, request: Request) -> str:
@@ -75,8 +92,8 @@ def submit(session: Session, request: Request) -> str:
   Raises:
     LegoError: if it cannot be carried out; then nothing has happened.
   """
-  admission.check(session.run, request, admission.outlook(session))
-  return requests_lib.drop(session.run.layout.requests, request)
+  admission.check(session, request, admission.outlook(session))
+  return requests_lib.drop(session.run.layout, request)
 
 
 def settle(
@@ -103,63 +120,133 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
   """All that is left to do for the requests in the checkpoint; may be repeated."""
   run = session.run
   layout, manifest = run.layout, run.manifest
-  _, settled = journal.of_requests(session.entries)
-  names = [name for name in manifest.requests if name not in settled]
-  if not names:
+  missing = missing_entries(run, session.entries)
+  if not missing:
     return session
-  there = set(requests_lib.waiting(layout.requests))
-  batch = [(n, requests_lib.read(layout.requests, n)) for n in names if n in there]
-  gone = admission.ids_of(batch, "unlearn")
-  if len(gone):
-    for store in manifest.stores:
-      erasure.erase(rows_lib.resolve(layout.root, store), gone, on_step)
-    on_step("erased")
+  _erase(session, on_step)
   durable.shred(layout.certificate)
+  durable.shred(layout.head)
   checkpoint.remove_others(layout.checkpoints, manifest.number, on_step)
   _remove_stores(run)
   on_step("checkpoints deleted")
-  requests_lib.remove(layout.requests, names)
+  requests_lib.remove(layout.requests, manifest.requests)
   on_step("requests removed")
-  values: dict[str, Any] = {"requests": names, **manifest.report}
-  journal.append(layout.journal, session.entries, "complete", values)
-  on_step("complete")
-  return session
+  now = {"checkpoint": manifest.number, "stores": run_lib.records(run)}
+  for event, values in missing:
+    journal.append(layout.journal, session.entries, event, {**values, **now})
+    on_step(event)
+  return session._replace(left=None)
+
+
+def missing_entries(
+  run: Run, entries: list[journal.Entry]
+) -> list[tuple[str, dict[str, Any]]]:
+  """What the journal does not say yet about the run's checkpoint: event and values."""
+  manifest = run.manifest
+  missing = []
+  if manifest.event == "repaired" and not any(
+    e["event"] == "repaired" and e.get("checkpoint") == manifest.number for e in entries
+  ):
+    missing.append(("repaired", manifest.report["repair"]))
+  _, settled = journal.of_requests(entries)
+  pending = [name for name in manifest.requests if name not in settled]
+  if pending:
+    values = {k: v for k, v in manifest.report.items() if k != "repair"}
+    missing.append(("complete", {"requests": pending, **values}))
+  return missing
+
+
+def _erase(session: Session, on_step: OnStep) -> None:
+  """Erases every row of a forgotten sample that any of the run's stores still has."""
+  run, left = session.run, session.left
+  known = journal.latest(session.entries, "stores") or {}
+  # In the usual case the rows that have just left are all there can be. Otherwise (a
+  # crash came in between, or somebody has put back an older copy of a store) every row
+  # that the state does not hold is looked up among the marks.
+  for store in run.manifest.stores:
+    path = rows_lib.resolve(run.layout.root, store)
+    if left is not None and _is_as_known(path, known.get(store)):
+      if len(left):
+        erasure.erase(path, functools.partial(np.isin, test_elements=left), on_step)
+    else:
+      erasure.erase(path, _marked_rows(session), on_step)
+  on_step("erased")
+
+
+def _is_as_known(path: pathlib.Path, record: Any) -> bool:
+  return record is None or erasure.record(path) == record
+
+
+def _marked_rows(session: Session) -> Callable[[Ids], NDArray[np.bool_]]:
+  """Says which ids [m] of a store are of samples that were forgotten."""
+  run = session.run
+  more = run.manifest.report.get("forgotten", ())
+  marks = tombstones.all_marks(session.entries, more)
+
+  def choose(ids: Ids) -> NDArray[np.bool_]:
+    chosen = ~np.isin(ids, run.state.ids)
+    chosen[chosen] = tombstones.find_marked(session.key, marks, ids[chosen])
+    return chosen
+
+  return choose
 
 
 def carry_out(
   path: pathlib.Path,
-  request: Request | None = None,
+  request: Request | MakeRequest | None = None,
   progress: Progress | None = None,
   on_step: OnStep = no_step,
+  on_receipt: Callable[[Receipt], None] = no_receipt,
+  wait: float = 0.0,
 ) -> tuple[Session, Receipt]:
   """One command: finishes what was accepted, does `request`, empties the queue.
+
+  Args:
+    path: the run's folder.
+    request: what to do, or a function that makes it from the run as it is then.
+    progress: called with (samples passed, samples in all).
+    on_step: told the name of each step when it is done.
+    on_receipt: given the receipt as soon as the request is on disk, before any work.
+    wait: for how many seconds to wait for another process on the run.
 
   Returns:
     The session, and the name and salt of the request. If a crash came in the middle of
     the same request to forget, that one is finished instead of a new one made.
   """
   receipt = Receipt("", "")
-  with lock.hold(path):
+  problem: errors.LegoError | None = None
+  with lock.hold(path, wait=wait):
     session = open_session(path, on_step)
-    earlier = _same_request(session, request)
+    waiting = _receipts(session)
     session = finish(session, on_step)
     admission.admit(session, on_step)
     if request is not None:
-      receipt = earlier or Receipt(submit(session, request), request.salt.hex())
-      on_step("requested")
+      try:
+        made = request if isinstance(request, Request) else request(session.run)
+        receipt = _same_request(waiting, made) or Receipt(
+          submit(session, made), made.salt.hex()
+        )
+        on_step("requested")
+        on_receipt(receipt)
+      except errors.LegoError as e:
+        problem = e  # what was accepted before is done all the same
     try:
       session = settle(session, progress, on_step)
     except (errors.LegoError, OSError) as e:
       if not receipt.name:
-        raise
+        raise problem or e from None
       raise errors.RunError(
         f"{e} (the request is kept, and the next command on the run goes on with it)"
       ) from e
+  if problem is not None:
+    raise problem
   # Who queued a request while we held the lock relies on us to look once more.
   while set(requests_lib.waiting(session.run.layout.requests)) - _held_up(session):
     try:
       with lock.hold(path):
+        notes = session.notes
         session = settle(open_session(path, on_step), progress, on_step)
+        session = session._replace(notes=notes + session.notes)
     except errors.RunBusyError:
       break
   return session, receipt
@@ -181,24 +268,35 @@ def outcome(session: Session, name: str) -> journal.Entry:
   raise errors.RunError(f"the journal has no request {name}")
 
 
-def _same_request(session: Session, request: Request | None) -> Receipt | None:
-  """An unfinished request to forget the same samples, if there is one."""
-  if request is None or request.kind != "unlearn":
-    return None
+def _receipts(session: Session) -> list[tuple[Request, Receipt]]:
+  """Requests to forget that were made before and are not complete."""
   folder = session.run.layout.requests
+  found = []
   for name in requests_lib.waiting(folder):
-    other = requests_lib.read(folder, name)
-    same = other.kind == "unlearn" and np.array_equal(
-      np.sort(other.ids), np.sort(request.ids)
-    )
-    if same and other.defer == request.defer:
-      return Receipt(name, other.salt.hex())
+    try:
+      other = requests_lib.read(folder, name)
+    except (errors.DamagedRequestError, OSError):
+      continue
+    if other.kind == "unlearn":
+      found.append((other, Receipt(name, other.salt.hex())))
+  return found
+
+
+def _same_request(
+  waiting: list[tuple[Request, Receipt]], request: Request
+) -> Receipt | None:
+  """The receipt of an unfinished request to forget the same samples."""
+  for other, receipt in waiting:
+    same = np.array_equal(np.sort(other.ids), np.sort(request.ids))
+    if same and request.kind == "unlearn" and other.defer == request.defer:
+      return receipt
   return None
 
 
 def _held_up(session: Session) -> set[str]:
-  """Accepted requests that cannot be carried out now, because their store is away."""
-  return {name for name, _ in admission.accepted(session)}
+  """Requests that were looked at and cannot be carried out now."""
+  known, _ = journal.of_requests(session.entries)
+  return {*known, *session.held}
 
 
 def _remove_stores(run: Run) -> None:

@@ -4,9 +4,13 @@ What is recorded can be forged by who can write the folder; what is recomputed c
 Keys, routes and members are always made again from the stores; the weights of M random
 adapters, or of all, if asked. A cheat that left t of n adapters untrained goes unseen
 by M random ones with a chance of about (1 - t/n)^M; trained in full, with none.
+
+A run may be verified while a process works on it: then the last good state is judged,
+and what that process has in its hands is not taken for a leftover.
 """
 
 import pathlib
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -14,19 +18,23 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.config import LegoConfig
-from legonet_jax.encoder import store as store_lib
 from legonet_jax.runs import (
   certificate as certificate_lib,
-  checkpoint,
+  durable,
+  inventory,
   journal,
-  requests as requests_lib,
-  rows as rows_lib,
+  layout as layout_lib,
+  lock,
   run as run_lib,
+  service,
 )
 from legonet_jax.runs.certificate import Certificate, Check
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run
+from legonet_jax.samples import Samples
 from legonet_jax.task import Progress
+
+_TRIES, _PAUSE = 20, 0.25
 
 
 class Report(NamedTuple):
@@ -39,6 +47,15 @@ class Report(NamedTuple):
   def passed(self) -> bool:
     """Whether nothing was found."""
     return all(check.passed for check in self.checks)
+
+
+class _Look(NamedTuple):
+  """What was read of a run at one moment, and what is wrong with it."""
+
+  checks: list[Check]
+  run: Run | None
+  samples: Samples | None
+  tip: str
 
 
 def verify(
@@ -57,56 +74,96 @@ def verify(
     head: hash of a journal entry that was noted earlier; it must be in the chain.
     progress: called with (samples passed, samples in all).
   """
+  checks, run, samples, tip = _look_steadily(path, head)
+  if run is None:
+    return Report(checks, None)
+  made = certificate_lib.make(
+    run.cfg, run.state, run.manifest.environment, tip, run.classes
+  )
+  checks.append(_masks(run, made))
+  if samples is None:
+    return Report(checks, made)
+  chosen = choose(run.cfg, adapters, full)
+  keys = layout_lib.read_keys(run.layout, run.cfg)
+  checks += certificate_lib.recheck(made, samples, keys, chosen, progress)
+  made["trained_again"] = chosen.tolist()
+  made["checks"] = [check._asdict() for check in checks]
+  return Report(checks, made)
+
+
+def _look_steadily(path: pathlib.Path, head: str) -> _Look:
+  """Reads a run, again if another process has changed it in between.
+
+  Raises:
+    RunBusyError: if it keeps changing.
+  """
   layout = Layout(path)
+  for _ in range(_TRIES):
+    before = _moment(layout)
+    busy = lock.holder(path)
+    look = _look(layout, head, busy)
+    sound = all(check.passed for check in look.checks)
+    # A process that works on the run may have changed it under our eyes; only what
+    # stays the same while nothing moves is a finding.
+    if sound or (before == _moment(layout) and busy == lock.holder(path) == ""):
+      return look
+    if before == _moment(layout) and busy and busy == lock.holder(path):
+      time.sleep(_PAUSE)
+      if before == _moment(layout):
+        return look
+    time.sleep(_PAUSE)
+  raise errors.RunBusyError(
+    f"{path} is being changed by another process all the time; verify it again later"
+  )
+
+
+def _moment(layout: Layout) -> tuple[int, list[str]]:
+  """Tells two moments of a run apart."""
+  size = layout.journal.stat().st_size if layout.journal.is_file() else -1
+  folder = layout.checkpoints
+  return size, sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+
+
+def _look(layout: Layout, head: str, busy: str) -> _Look:
   checks: list[Check] = []
   entries: list[journal.Entry] = []
   try:
+    durable.require_plain(layout.root)
+  except errors.LinkError as e:
+    return _Look([Check("files", False, str(e))], None, None, "")
+  try:
     entries = journal.read(layout.journal)
     checks.append(Check("journal", True, f"{len(entries)} entries, chain unbroken"))
-  except errors.RunError as e:
+  except errors.LegoError as e:
     checks.append(Check("journal", False, str(e)))
   if head:
     known = any(entry["hash"] == head for entry in entries)
     text = "is" if known else "is NOT"
     checks.append(Check("head", known, f"{head[:16]} {text} in the journal"))
+  tip = entries[-1]["hash"] if entries else ""
   try:
-    run = run_lib.load(path)
-  except errors.RunError as e:
+    run = run_lib.load(layout.root)
+  except errors.LegoError as e:
     checks.append(Check("checkpoint", False, str(e)))
-    return Report(checks, None)
+    return _Look(checks, None, None, tip)
   checks.append(
     Check("checkpoint", True, f"every file as saved, digest {run.manifest.digest[:16]}")
   )
   if entries:
-    checks += [_history(run, entries), _leftovers(run, entries)]
-  tip = entries[-1]["hash"] if entries else ""
-  made = certificate_lib.make(run.cfg, run.state, run.manifest.environment, tip)
+    checks.append(_history(run, entries, busy))
+    checks.append(inventory.check_files(run, entries, busy))
   try:
-    for store in run.manifest.stores:
-      store_lib.open_store(rows_lib.resolve(path, store), verify=True)
+    # Rows are read into memory, so that nothing can change them under the checks below.
     samples = run_lib.table(run)
     checks.append(
-      Check("stores", True, f"{len(samples.ids)} retained rows as they were learned")
+      Check("rows", True, f"{len(samples.ids)} retained rows as they were learned")
     )
-  except errors.LegoError as e:
-    checks.append(Check("stores", False, str(e)))
-    return _same_run(Report(checks, made), layout, tip)
-  checks.append(_masks(run, made))
-  chosen = choose(run.cfg, adapters, full)
-  keys = np.load(layout.keys) if run.cfg.key_policy == "given" else None
-  checks += certificate_lib.recheck(made, samples, keys, chosen, progress)
-  made["trained_again"] = chosen.tolist()
-  made["checks"] = [check._asdict() for check in checks]
-  return _same_run(Report(checks, made), layout, tip)
-
-
-def _same_run(report: Report, layout: Layout, tip: str) -> Report:
-  """Raises if checks failed because another process has changed the run meanwhile."""
-  if not report.passed and tip and journal.read(layout.journal)[-1]["hash"] != tip:
-    raise errors.RunBusyError(
-      f"{layout.root} was changed by another process meanwhile; verify it again"
-    )
-  return report
+  except (errors.LegoError, FileNotFoundError) as e:
+    checks.append(Check("rows", False, str(e)))
+    samples = None
+  if entries:
+    checks += inventory.check_stores(run, entries, busy)
+  return _Look(checks, run, samples, tip)
 
 
 def choose(cfg: LegoConfig, adapters: int, full: bool) -> NDArray[np.intp]:
@@ -119,21 +176,25 @@ def choose(cfg: LegoConfig, adapters: int, full: bool) -> NDArray[np.intp]:
   return np.sort(np.random.default_rng().choice(n, adapters, replace=False))
 
 
-def _history(run: Run, entries: list[journal.Entry]) -> Check:
+def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
   """The digests of the entries form one line that ends in the checkpoint's."""
-  last = None
+  last, samples = None, None
   for entry in entries:
     if entry["event"] in ("created", "complete", "repaired"):
       if last is not None and entry.get("before", last) != last:
         return Check(
           "history", False, f"entry {entry['seq']} starts from another state"
         )
-      last = entry["after"]
+      last = entry.get("after", last)
+      samples = entry.get("samples", samples)
   known, settled = journal.of_requests(entries)
-  pending = [name for name in run.manifest.requests if name not in settled]
-  if pending:
-    return Check("history", False, f"{len(pending)} requests are applied, not complete")
-  if last != run.manifest.digest:
+  missing = service.missing_entries(run, entries)
+  if missing and busy:  # applied just now; its entry will follow
+    last, samples = run.manifest.digest, len(run.state.ids)
+  elif missing:
+    count = len(run.manifest.requests)
+    return Check("history", False, f"{count} requests are applied, not complete")
+  if last != run.manifest.digest or samples != len(run.state.ids):
     return Check(
       "history", False, "the checkpoint is not the state the journal ends in"
     )
@@ -142,30 +203,6 @@ def _history(run: Run, entries: list[journal.Entry]) -> Check:
     return Check("history", False, "the checkpoint follows an entry that is not there")
   done = len(settled & known.keys())
   return Check("history", True, f"{done} requests complete, digests in line")
-
-
-def _leftovers(run: Run, entries: list[journal.Entry]) -> Check:
-  """Nothing is there that may know of forgotten samples."""
-  layout = run.layout
-  known, settled = journal.of_requests(entries)
-  waiting = {*known, *requests_lib.waiting(layout.requests)} - settled
-  stray = [
-    p
-    for p in layout.checkpoints.iterdir()
-    if p != checkpoint.path_of(layout.checkpoints, run.manifest.number)
-  ]
-  stray += requests_lib.leftovers(layout.requests)
-  if layout.learned.is_dir():
-    names = {f"learned/{p.name}" for p in layout.learned.iterdir()}
-    stray += [layout.root / name for name in sorted(names - {*run.manifest.stores})]
-  expected = {"run.json", "keys.npy", "journal.jsonl", "checkpoints", "learned"}
-  expected |= {"requests", "certificate.json", "lock"}
-  stray += [p for p in sorted(layout.root.iterdir()) if p.name not in expected]
-  if waiting:
-    return Check("leftovers", False, f"{len(waiting)} requests are not complete")
-  if stray:
-    return Check("leftovers", False, f"{stray[0]} does not belong to the run")
-  return Check("leftovers", True, "no other checkpoint, request or file")
 
 
 def _masks(run: Run, made: Certificate) -> Check:

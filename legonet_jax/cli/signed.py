@@ -1,0 +1,39 @@
+"""What commands share about signatures: the key option, and where signed things go."""
+
+import argparse
+import pathlib
+from typing import Any
+
+from legonet_jax import files
+from legonet_jax.runs import attest, durable, lock, signing
+from legonet_jax.runs.run import Session
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+  """Adds `--sign-key` to a command that changes a run."""
+  parser.add_argument("--sign-key", type=pathlib.Path, metavar="KEY",
+                      help="sign the journal's head, into RUN/head.json; see"
+                      " `legonet keygen`")  # fmt: skip
+
+
+def load_key(args: argparse.Namespace) -> Any | None:
+  """The private key that the options name; looked at before any work begins."""
+  return None if args.sign_key is None else signing.load_private(args.sign_key)
+
+
+def write_head(key: Any | None, session: Session) -> None:
+  """Signs the journal's head as it is now and puts it into the run."""
+  if key is not None:
+    data = attest.sign_head(key, session.run, session.entries)
+    write_in_run(session.run.layout.head, data)
+
+
+def write_in_run(path: pathlib.Path, data: bytes) -> None:
+  """Writes a file of a run, while nobody clears up half-written ones there."""
+  with lock.hold(path.parent, lock.QUEUE, wait=60.0):
+    durable.write(path, data)
+
+
+def write_elsewhere(path: pathlib.Path, data: bytes) -> None:
+  """Writes a file of the user's."""
+  files.write(path, data)

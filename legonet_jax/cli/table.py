@@ -1,0 +1,103 @@
+"""Rows for a command, from an encoding store or an `.npz` file, all of them checked."""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors, names, untrusted
+from legonet_jax.data import dataset as dataset_lib, npz
+from legonet_jax.runs import rows as rows_lib
+from legonet_jax.runs.erasure import is_store
+from legonet_jax.runs.rows import Classes, Rows
+
+
+class Table(NamedTuple):
+  """Rows, and the names of their labels if they are known."""
+
+  rows: Rows
+  classes: Classes
+
+
+def read_table(path: pathlib.Path, labels: bool = True) -> Table:
+  """Rows of a store or of an `.npz` with encodings, labels, ids, split and classes.
+
+  Args:
+    path: the folder or the file.
+    labels: whether an `.npz` needs labels.
+
+  Raises:
+    DataError: if it is neither, or a column is wrong.
+  """
+  if is_store(path):
+    return Table(rows_lib.read(path), rows_lib.classes_of(path))
+  if path.is_dir() or not path.exists():
+    raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
+  arrays = untrusted.read_npz(path)
+  for name in ("encodings", "labels") if labels else ("encodings",):
+    if name not in arrays:
+      raise errors.DataError(f"{path} has no array '{name}'; it has {list(arrays)}")
+  encodings = arrays["encodings"]
+  if encodings.ndim != 2 or encodings.dtype.kind != "f" or not encodings.size:
+    raise errors.DataError(
+      f"{path}: encodings are {encodings.dtype}{list(encodings.shape)}; give floats"
+      " [samples, width]"
+    )
+  bad = np.flatnonzero(~np.isfinite(encodings).all(axis=1))
+  if len(bad):
+    raise errors.DataError(
+      f"{path}: the encoding in row {bad[0]} has a NaN or an infinity; encode that"
+      " sample again"
+    )
+  count = len(encodings)
+  columns = (
+    arrays.get("labels", np.zeros(count, np.int32)),
+    arrays.get("ids", np.arange(count)),
+    arrays.get("split", np.zeros(count, np.uint8)),
+  )
+  order = dataset_lib.check_columns(str(path), count, *columns)
+  y, ids, split = (column[order] for column in columns)
+  found = npz.read_classes(str(path), arrays)
+  if found is not None:
+    found = names.check_classes(str(path), found, int(y.max()) + 1)
+  rows = Rows(
+    encodings[order], y.astype(np.int32), ids.astype(np.int64), split.astype(np.uint8)
+  )
+  return Table(rows, found)
+
+
+def take(rows: Rows, mask: NDArray[Any]) -> Rows:
+  """The rows where `mask` [N] holds."""
+  return Rows(*(column[mask] for column in rows))
+
+
+def match_labels(
+  table: Table, classes: Classes, where: pathlib.Path, numbers: bool
+) -> Rows:
+  """The rows with labels as numbers of a run's classes.
+
+  Args:
+    table: what was read.
+    classes: the run's names of labels 0 ... C-1, if it has any.
+    where: what was read, for messages.
+    numbers: the caller says that labels are the run's numbers already.
+
+  Raises:
+    SamplesMismatchError: if only one of the two has names.
+    SampleError: if a label's name is none of the classes.
+  """
+  if numbers or (table.classes is None and classes is None):
+    return table.rows
+  if table.classes is None:
+    raise errors.SamplesMismatchError(
+      f"{where} does not name its classes, and the run does; add an array `classes` to"
+      " it, or say that its labels are the run's numbers with --label-numbers"
+    )
+  if classes is None:
+    raise errors.SamplesMismatchError(
+      f"{where} names its classes, and the run does not; if its labels are the run's"
+      " numbers all the same, say so with --label-numbers"
+    )
+  labels = rows_lib.renumber(table.rows.labels, table.classes, classes, str(where))
+  return table.rows._replace(labels=labels)

@@ -1,0 +1,190 @@
+"""What lies in the folders of a run and of its stores, judged by contents.
+
+Nothing may be there that could know of a forgotten sample: no other checkpoint, no
+request, no file that is not the run's, and none of the run's with other contents than
+it should have. A store must be what the journal says of it, and hold no row of a sample
+that the run was asked to forget.
+"""
+
+import pathlib
+
+import numpy as np
+
+from legonet_jax import errors, untrusted
+from legonet_jax.encoder import store as store_lib
+from legonet_jax.runs import (
+  attest,
+  checkpoint,
+  erasure,
+  journal,
+  lock,
+  requests as requests_lib,
+  rows as rows_lib,
+  tombstones,
+)
+from legonet_jax.runs.certificate import Check
+from legonet_jax.runs.run import Run
+
+_ARRAYS = ("encodings", "ids", "labels", "split")
+_STORE_FILES = {"meta.json", *(f"{name}.npy" for name in _ARRAYS)}
+_MAX_LOCK = 20
+
+
+def check_files(run: Run, entries: list[journal.Entry], busy: str) -> Check:
+  """Nothing lies in the run's folder but what belongs there.
+
+  Args:
+    run: the run.
+    entries: its journal.
+    busy: the process that works on the run now, or "".
+  """
+  layout = run.layout
+  known, settled = journal.of_requests(entries)
+  waiting = {*known, *requests_lib.waiting(layout.requests)} - settled
+  if busy:
+    text = f"process {busy} works on the run, {len(waiting)} requests are under way"
+    return Check("leftovers", True, f"not looked for: {text}")
+  if waiting:
+    return Check("leftovers", False, f"{len(waiting)} requests are not complete")
+  stray = _stray_files(run, settled)
+  if stray:
+    return Check("leftovers", False, f"{stray[0]} does not belong to the run")
+  changed = _changed_files(run, entries)
+  if changed:
+    return Check("leftovers", False, f"{changed} has other contents than it should")
+  return Check("leftovers", True, "no other checkpoint, request or file")
+
+
+def _stray_files(run: Run, settled: set[str]) -> list[pathlib.Path]:
+  layout, manifest = run.layout, run.manifest
+  current = checkpoint.path_of(layout.checkpoints, manifest.number)
+  stray = [p for p in layout.checkpoints.iterdir() if p != current]
+  stray += requests_lib.leftovers(layout.requests, settled)
+  if layout.learned.is_dir():
+    names = {f"learned/{p.name}" for p in layout.learned.iterdir()}
+    stray += [layout.root / name for name in sorted(names - {*manifest.stores})]
+  expected = {"run.json", "journal.jsonl", "checkpoints", "learned", "requests"}
+  expected |= {"certificate.json", "head.json", "forgotten.key", lock.WORK, lock.QUEUE}
+  if run.cfg.key_policy == "given":
+    expected.add("keys.npy")
+  return stray + [p for p in sorted(layout.root.iterdir()) if p.name not in expected]
+
+
+def _changed_files(run: Run, entries: list[journal.Entry]) -> str:
+  """The name of a file that is not what it should be, or ""."""
+  layout = run.layout
+  for name, sha256 in entries[0].get("files", {}).items():
+    path = layout.root / name
+    if not path.is_file() or untrusted.sha256_of(path) != sha256:
+      return str(path)
+  for name in (lock.WORK, lock.QUEUE):
+    if not _is_lock(layout.root / name):
+      return str(layout.root / name)
+  if layout.forgotten_key.exists():
+    try:
+      tombstones.read_key(layout.forgotten_key)
+    except errors.RunError:
+      return str(layout.forgotten_key)
+  for path in (layout.certificate, layout.head):
+    if path.exists() and not _is_statement(path, run, entries):
+      return str(path)
+  return ""
+
+
+def _is_statement(path: pathlib.Path, run: Run, entries: list[journal.Entry]) -> bool:
+  """Whether a file is a certificate or a signed head of this run, and no more."""
+  most = 10_000 + 800 * run.cfg.num_adapters + len(str(entries[0])) * 4
+  if path.stat().st_size > most:
+    return False
+  try:
+    found = attest.read(path, None)
+  except errors.LegoError:
+    return False
+  if found.certificate is not None:
+    return found.certificate.get("digest") == run.manifest.digest
+  return found.head in {entry["hash"] for entry in entries}
+
+
+def _is_lock(path: pathlib.Path) -> bool:
+  """Whether a lock file holds a process number and nothing else."""
+  if not path.exists() or path.stat().st_size > _MAX_LOCK:
+    return not path.exists()
+  try:
+    text = untrusted.read_bytes(path, follow=False, limit=_MAX_LOCK)
+  except PermissionError:  # another user's; too small to hide anything in
+    return True
+  return not text or text.isdigit()
+
+
+def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Check]:
+  """The stores are as the journal says, and no forgotten sample is back in them."""
+  known = journal.latest(entries, "stores") or {}
+  details = []
+  for store in run.manifest.stores:
+    try:
+      path = rows_lib.resolve(run.layout.root, store)
+      problem = _store_problem(path, known.get(store), busy)
+      held = rows_lib.read_ids(path)
+      details.append(f"{len(held)} rows")
+    except (errors.LegoError, FileNotFoundError) as e:
+      problem = str(e)
+    if problem:
+      return [Check("stores", False, problem)]
+  checks = [Check("stores", True, f"as recorded: {', '.join(details)}")]
+  return [*checks, _check_forgotten(run, entries, busy)]
+
+
+def _store_problem(path: pathlib.Path, record: erasure.Record | None, busy: str) -> str:
+  """What is wrong with a store, or ""."""
+  other = {p.name for p in path.iterdir()} - _STORE_FILES
+  if lock.WORK in other and _is_lock(path / lock.WORK):
+    other.discard(lock.WORK)
+  at_work = bool(busy or lock.holder(path))
+  if other and not at_work:
+    return f"{path / min(other)} does not belong to the store"
+  try:
+    store = store_lib.open_store(path, verify=True)
+  except errors.StoreError:
+    if at_work:  # rows are being erased, and the sums follow
+      return ""
+    raise
+  raw = untrusted.read_npy(path / "ids.npy", follow=False)
+  erased = int(np.sum(raw < 0))
+  if erased != store.meta.get("erased", 0) and not at_work:
+    return f"{path} has {erased} erased rows, not {store.meta.get('erased', 0)}"
+  if record is None or at_work:
+    return ""
+  now = erasure.record(path)
+  if now == record:
+    return ""
+  if now["rows"] == record["rows"] and now["erased"] > record["erased"]:
+    return ""  # another run has erased rows since; those we retain were compared
+  return (
+    f"{path} is not the store that the journal ends in: it had {record['rows']} rows,"
+    f" {record['erased']} of them erased, and has {now['rows']} and {now['erased']}"
+  )
+
+
+def _check_forgotten(run: Run, entries: list[journal.Entry], busy: str) -> Check:
+  """No row of a forgotten sample is in any of the run's stores."""
+  # Rows of a request that is under way may still be there.
+  under_way = () if busy else run.manifest.report.get("forgotten", ())
+  marks = tombstones.all_marks(entries, under_way)
+  if not marks:
+    return Check("forgotten", True, "nothing was forgotten yet")
+  try:
+    key = tombstones.read_key(run.layout.forgotten_key)
+  except errors.RunError as e:
+    return Check("forgotten", False, str(e))
+  if tombstones.key_name(key) != journal.latest(entries, "key"):
+    return Check("forgotten", False, f"{run.layout.forgotten_key} is another run's")
+  for store in run.manifest.stores:
+    ids = rows_lib.read_ids(rows_lib.resolve(run.layout.root, store))
+    ids = ids[~np.isin(ids, run.state.ids)]
+    back = int(tombstones.find_marked(key, marks, ids).sum())
+    if back:
+      return Check("forgotten", False, f"{back} forgotten samples are back in {store}")
+  held = tombstones.find_marked(key, marks, run.state.ids)
+  if held.any():
+    return Check("forgotten", False, f"the model holds {int(held.sum())} of them again")
+  return Check("forgotten", True, f"{len(marks)} samples, none of them back")

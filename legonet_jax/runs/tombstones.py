@@ -1,0 +1,114 @@
+"""Marks of forgotten samples, so that none comes back by accident.
+
+    mark(id) = first 128 bits of HMAC-SHA256(key, id)
+
+The journal keeps a mark for every forgotten id, the run a random key in a file of its
+own (`forgotten.key`, for its owner only). With both, an id can be looked up: `learn`
+refuses to bring a forgotten sample back, recovery finds rows that must still be erased,
+and `verify` finds rows that a restored backup has brought back. The list alone names
+nobody: without the key its marks are random numbers.
+
+The same key seals the retained set: `seal(ids)` in the journal says which samples a
+state holds, to those who can name them all.
+"""
+
+from collections.abc import Iterable, Sequence
+import hashlib
+import hmac
+import pathlib
+import secrets
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors, untrusted
+from legonet_jax.ids import Ids
+from legonet_jax.runs import durable
+
+_BYTES = 32
+Marks = frozenset[str]
+
+
+def make_key(path: pathlib.Path) -> bytes:
+  """The key in `path`, made and written if there is none."""
+  if not path.exists():
+    text = secrets.token_hex(_BYTES) + "\n"
+    durable.write(path, text.encode(), mode=0o600)
+  return read_key(path)
+
+
+def open_key(path: pathlib.Path, entries: Sequence[dict[str, Any]]) -> bytes:
+  """The key of the run with these journal entries.
+
+  Raises:
+    RunError: if it is missing, or is not the one that the journal was written with.
+  """
+  names = [entry["key"] for entry in entries if "key" in entry]
+  if not names:  # of an earlier version, which forgot without marks
+    return make_key(path)
+  key = read_key(path)
+  if key_name(key) != names[-1]:
+    raise errors.RunError(
+      f"{path} is not the key that this run's journal was written with; restore it from"
+      " a copy"
+    )
+  return key
+
+
+def read_key(path: pathlib.Path) -> bytes:
+  """The key in `path`.
+
+  Raises:
+    RunError: if it is missing or damaged.
+  """
+  try:
+    text = untrusted.read_bytes(path, follow=False, limit=1024).decode("ascii")
+    key = bytes.fromhex(text)
+  except (FileNotFoundError, ValueError):
+    key = b""
+  if len(key) != _BYTES:
+    raise errors.RunError(
+      f"{path} is missing or damaged: without it nobody can tell which samples this run"
+      " has forgotten; restore it from a copy"
+    )
+  return key
+
+
+def key_name(key: bytes) -> str:
+  """What the journal calls a key, without telling it."""
+  return hashlib.sha256(b"legonet-jax forgotten key" + key).hexdigest()[:16]
+
+
+def mark(key: bytes, ids: Ids) -> list[str]:
+  """The marks of `ids` [m], in their order."""
+  raw = np.ascontiguousarray(ids, "<i8").tobytes()
+  parts = (raw[i : i + 8] for i in range(0, len(raw), 8))
+  return [hmac.digest(key, part, "sha256")[:16].hex() for part in parts]
+
+
+def seal(key: bytes, ids: Ids) -> str:
+  """One value for a whole set of ids, in any order."""
+  data = np.sort(np.ascontiguousarray(ids, "<i8")).tobytes()
+  return hmac.digest(key, b"retained" + data, "sha256").hex()
+
+
+def all_marks(entries: Sequence[dict[str, Any]], more: Iterable[str] = ()) -> Marks:
+  """The marks of everything that is forgotten after these journal entries.
+
+  Args:
+    entries: of the journal.
+    more: marks of requests that are applied and not in the journal yet.
+  """
+  marks: set[str] = set()
+  for entry in entries:
+    marks.update(entry.get("forgotten", ()))
+    marks.difference_update(entry.get("relearned", ()))
+  return frozenset(marks | set(more))
+
+
+def find_marked(key: bytes, marks: Marks, ids: Ids) -> NDArray[np.bool_]:
+  """Which of `ids` [m] are marked."""
+  if not marks:
+    return np.zeros(len(ids), bool)
+  return np.asarray([m in marks for m in mark(key, ids)], bool)
