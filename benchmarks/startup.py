@@ -70,7 +70,7 @@ def _child(what: str, *args: str) -> dict[str, Any]:
     solver, place, began = args
     cfg, imported = config(solver), time.time()
     with np.load(f"{place}/state.npz") as file:
-      state = from_arrays(dict(file))
+      state = from_arrays(dict(file), cfg)
     with np.load(f"{place}/samples.npz") as file:
       samples = lego.Samples(**file)
     loaded = time.time()

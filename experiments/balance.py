@@ -62,9 +62,11 @@ def main() -> None:
         "retrained_over_even": float((sizes**2).sum() / len(samples.ids) / even),
         "fit_seconds": info.seconds,
       }
+      # Both means of the same adapters, whichever the settings of the fit name.
+      either = state._replace(model=state.model._replace(settings=None))
       for way in ("probs", "logits"):
         averaged = dataclasses.replace(cfg, aggregate=way)
-        row[f"accuracy_{way}"] = common.accuracy(averaged, state, test)
+        row[f"accuracy_{way}"] = common.accuracy(averaged, either, test)
       rows.append(row)
       print(
         f"{name:5} {n:4} {row['smallest']:6} {row['median']:7.0f} {row['largest']:6}"

@@ -18,8 +18,15 @@ KeyPolicy = Literal["replace", "given", "keep"]
 FeatureMap = Literal["auto", "sqrt", "l2", "none"]
 Aggregate = Literal["auto", "probs", "logits"]
 
-# Ids and rows are counted in int32 on the device; the lanes of one call are few.
-_MAX_ADAPTERS = 2**24
+# Adapters and labels are counted in int32 on the device; the lanes of one call are few.
+_MAX_COUNT = 2**24
+# Encodings of any unit fit in; products of features with weights stay within float32.
+_MIN_RANGE, _MAX_RANGE = 1e-12, 1e12
+# The maps `l2` and `sqrt` give |x| <= 1. With 127 steps to a larger range than this,
+# every code is 0 or nearly so.
+_MAX_UNIT_RANGE = 100.0
+# ξ of so many ranges makes every key a corner of the space, whatever its anchor is.
+_MAX_NOISE = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +111,16 @@ def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
 
 
 def for_prediction(cfg: LegoConfig) -> LegoConfig:
-  """As `for_one_adapter`, of what has no part in a prediction; n is in the shapes."""
+  """As `for_one_adapter`, of what has no part in a prediction; n is in the shapes.
+
+  The encoder stays: a model is compared with it (see `prediction.check_settings`).
+  """
   return dataclasses.replace(
-    for_one_adapter(cfg), num_adapters=cfg.top_k, top_k=cfg.top_k, solver=Ridge()
+    for_one_adapter(cfg),
+    num_adapters=cfg.top_k,
+    top_k=cfg.top_k,
+    encoder=cfg.encoder,
+    solver=Ridge(),
   )
 
 
@@ -142,10 +156,13 @@ def _check(cfg: LegoConfig) -> None:
     if not ok:
       raise errors.ConfigError(message)
 
-  need(cfg.num_classes >= 2, f"num_classes is {cfg.num_classes}; it must be at least 2")
   need(
-    1 <= cfg.num_adapters <= _MAX_ADAPTERS,
-    f"num_adapters is {cfg.num_adapters}; it must be between 1 and {_MAX_ADAPTERS}",
+    2 <= cfg.num_classes <= _MAX_COUNT,
+    f"num_classes is {cfg.num_classes}; it must be at least 2 and at most {_MAX_COUNT}",
+  )
+  need(
+    1 <= cfg.num_adapters <= _MAX_COUNT,
+    f"num_adapters is {cfg.num_adapters}; it must be between 1 and {_MAX_COUNT}",
   )
   need(
     1 <= cfg.top_k <= cfg.num_adapters,
@@ -161,17 +178,32 @@ def _check(cfg: LegoConfig) -> None:
   need(cfg.feature_map in maps, f"feature_map is {cfg.feature_map!r}, not of {maps}")
   ways = ("probs", "logits")
   need(cfg.aggregate in ways, f"aggregate is {cfg.aggregate!r}, not of {ways}")
+  largest = _MAX_RANGE if cfg.feature_map == "none" else _MAX_UNIT_RANGE
   need(
-    0 <= cfg.key_noise < float("inf"),
-    f"key_noise is {cfg.key_noise}; it must be a finite number of at least 0",
+    cfg.feature_range is None or _MIN_RANGE <= cfg.feature_range <= largest,
+    f"feature_range is {cfg.feature_range}; with feature_map {cfg.feature_map!r}"
+    f" it must be between {_MIN_RANGE:g} and {largest:g}",
   )
+  loudest = _MAX_NOISE * (1.0 if cfg.feature_range is None else cfg.feature_range)
   need(
-    cfg.feature_range is None or 0 < cfg.feature_range < float("inf"),
-    f"feature_range is {cfg.feature_range}; it must be a finite number above 0",
+    0 <= cfg.key_noise <= loudest,
+    f"key_noise is {cfg.key_noise}; it must be between 0 and {loudest:g},"
+    f" {_MAX_NOISE:g} times feature_range",
   )
   need(
     cfg.feature_map != "none" or cfg.feature_range is not None,
     "feature_map 'none' needs feature_range, the largest absolute value of an encoding"
     " (from public data: a maximum over the training set remembers deleted samples)",
   )
+  need(
+    dataclasses.is_dataclass(cfg.solver) and not isinstance(cfg.solver, type),
+    f"solver is {errors.brief(cfg.solver)}; give settings such as Ridge() or Sgd()",
+  )
   describe(cfg)
+  try:
+    hash(cfg)
+  except TypeError:
+    raise errors.ConfigError(
+      f"solver {errors.brief(cfg.solver)} has no hash, and executables are kept by"
+      " their settings; make it a frozen dataclass of plain values"
+    ) from None

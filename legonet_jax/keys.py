@@ -24,15 +24,19 @@ from legonet_jax.ids import Ids
 from legonet_jax.samples import Samples, rows_of
 
 
+def check_count(cfg: LegoConfig, samples: int) -> None:
+  """Raises TooFewSamplesError unless so many samples give every adapter an anchor."""
+  if samples < cfg.num_adapters:
+    raise errors.TooFewSamplesError(
+      f"{samples} samples for {cfg.num_adapters} adapters, and each needs a sample of"
+      " its own as anchor; use fewer adapters, more samples, or key_policy 'given'"
+    )
+
+
 def choose_anchors(cfg: LegoConfig, ordered_ids: Ids) -> Ids:
   """Ids of x*_1 ... x*_n [n]: the first n of `ordered_ids` [N], in hash order."""
-  n = cfg.num_adapters
-  if len(ordered_ids) < n:
-    raise errors.TooFewSamplesError(
-      f"{len(ordered_ids)} samples for {n} adapters, and each needs a sample of its own"
-      " as anchor; use fewer adapters, more samples, or key_policy 'given'"
-    )
-  return ordered_ids[:n].copy()
+  check_count(cfg, len(ordered_ids))
+  return ordered_ids[: cfg.num_adapters].copy()
 
 
 def keys_from_anchors(

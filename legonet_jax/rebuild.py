@@ -30,7 +30,7 @@ from legonet_jax import (
 )
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
-from legonet_jax.prediction import Model
+from legonet_jax.prediction import Model, settings_of
 from legonet_jax.retained import Retained, Rows
 from legonet_jax.samples import Samples, rows_of
 from legonet_jax.solvers import Ridge, Sgd
@@ -123,7 +123,7 @@ def rebuild(
   for j in np.flatnonzero(~live).tolist():
     notes[j] = None
 
-  model = Model(keys, weights, jax.device_put(live))
+  model = Model(keys, weights, jax.device_put(live), settings_of(cfg))
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from legonet_jax.config import LegoConfig
 
 # Scores are exact, so the shape of a block cannot change a route.
-_BLOCKS = (1024, 16)
+LARGEST_BLOCK = 1024
+_BLOCKS = (LARGEST_BLOCK, 16)
 
 
 def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:

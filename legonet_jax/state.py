@@ -1,18 +1,28 @@
 """The state of a model: what a fit returns, and what later requests build on."""
 
+import math
+import os
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from legonet_jax import keys as keys_lib, membership, retained as retained_lib
+from legonet_jax import (
+  errors,
+  keys as keys_lib,
+  membership,
+  retained as retained_lib,
+  routing,
+)
 from legonet_jax.config import LegoConfig, fingerprint
 from legonet_jax.ids import Ids
-from legonet_jax.prediction import Model
+from legonet_jax.prediction import Model, settings_of
 from legonet_jax.retained import Retained, Rows
+from legonet_jax.solvers import Sgd
 
 NO_ANCHOR = -1
+_OF_MODEL = ("keys", "weights", "live")
 
 
 class LegoState(NamedTuple):
@@ -54,6 +64,7 @@ class LegoState(NamedTuple):
 
 def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
   """The state of the empty set; `keys` only under the policy `given`."""
+  _check_memory(cfg, dim)
   n = cfg.num_adapters
   points, anchors = np.zeros((n, dim), np.int8), np.full(n, NO_ANCHOR, np.int64)
   if keys is not None:
@@ -64,6 +75,7 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
       # Nothing reads them; a view of one zero takes no memory.
       weights=np.broadcast_to(np.float32(0), (n, cfg.num_classes, dim)),  # type: ignore[arg-type]
       live=jnp.zeros(n, bool),
+      settings=settings_of(cfg),
     ),
     anchors=anchors,
     retained=retained_lib.empty(cfg.top_k),
@@ -76,7 +88,7 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
 def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
   """All that a state is, as plain arrays by name; `notes` are left out."""
   return {
-    **{name: np.asarray(leaf) for name, leaf in state.model._asdict().items()},
+    **{name: np.asarray(getattr(state.model, name)) for name in _OF_MODEL},
     "anchors": state.anchors,
     **retained_lib.join(state.retained)._asdict(),
     "chunks": retained_lib.counts(state.retained),
@@ -84,15 +96,52 @@ def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
   }
 
 
-def from_arrays(arrays: dict[str, NDArray[Any]]) -> LegoState:
-  """The state that `to_arrays` was given; the first requests may take longer."""
+def from_arrays(
+  arrays: dict[str, NDArray[Any]], cfg: LegoConfig | None = None
+) -> LegoState:
+  """The state that `to_arrays` was given; the first requests may take longer.
+
+  Args:
+    arrays: what `to_arrays` returned.
+    cfg: the settings of the fit, which `predict` then insists on (see
+      `Model.settings`); without them it takes any.
+  """
   rows = Rows(arrays["ids"], arrays["routes"], arrays["prints"])
   n = len(arrays["anchors"])
+  keys, weights, live = (jnp.asarray(arrays[name]) for name in _OF_MODEL)
   return LegoState(
-    model=Model(*(jnp.asarray(arrays[name]) for name in Model._fields)),
+    model=Model(keys, weights, live, None if cfg is None else settings_of(cfg)),
     anchors=arrays["anchors"],
     retained=retained_lib.split(rows, arrays["chunks"]),
     sizes=membership.sizes_of(rows.routes, n),
     settings=arrays["settings"],
     notes=(None,) * n,
   )
+
+
+def _check_memory(cfg: LegoConfig, dim: int) -> None:
+  """Raises ConfigError if one array of a fit alone is larger than this machine.
+
+  A system that promises memory which it does not have ends the process without a word.
+  """
+  n, classes, block = cfg.num_adapters, cfg.num_classes, routing.LARGEST_BLOCK
+  arrays = [
+    ("weights [num_adapters, num_classes, width]", (n, classes, dim), 4),
+    ("scores [samples, num_adapters] of one block", (block, n), 4),
+  ]
+  if isinstance(cfg.solver, Sgd):
+    lanes = cfg.solver.lanes
+    tile = (cfg.solver.tile_batches, lanes, cfg.solver.batch_size)
+    arrays += [
+      ("weights [lanes, num_classes, width]", (lanes, classes, dim), 4),
+      ("samples [tile_batches, lanes, batch_size, width]", (*tile, dim), 1),
+      ("targets [tile_batches, lanes, batch_size, num_classes]", (*tile, classes), 4),
+    ]
+  memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  for what, shape, size in arrays:
+    needed = size * math.prod(shape)
+    if needed > memory:
+      raise errors.ConfigError(
+        f"{what} of {list(shape)} take {needed / 1e9:,.1f} GB, and this machine has"
+        f" {memory / 1e9:,.1f}; lower one of these settings"
+      )

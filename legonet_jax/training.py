@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 import optax
 
-from legonet_jax import adapters as adapters_lib, ids as ids_lib, workers
+from legonet_jax import adapters as adapters_lib, errors, ids as ids_lib, workers
 from legonet_jax.config import LegoConfig, for_one_adapter
 from legonet_jax.membership import Members
 from legonet_jax.samples import Samples
@@ -168,6 +168,11 @@ def train_adapters(
 
   total, done = solver.epochs * int(sizes.sum()), 0
   for group, lanes in zip(groups, workers.each(trained, groups), strict=True):
+    if not np.isfinite(lanes).all():
+      raise errors.ConfigError(
+        "the training of an adapter diverged: its weights are not finite numbers; lower"
+        " learning_rate, or mend the other solver.options"
+      )
     at = np.full(width, weights.shape[0], np.int32)
     at[: len(group)] = members.adapters[group]
     weights = _place(weights, at, lanes)

@@ -7,7 +7,12 @@ state of a fresh fit on the samples that remain (see `rebuild`).
 import numpy as np
 from numpy.typing import ArrayLike
 
-from legonet_jax import errors, retained as retained_lib, samples as samples_lib
+from legonet_jax import (
+  errors,
+  keys as keys_lib,
+  retained as retained_lib,
+  samples as samples_lib,
+)
 from legonet_jax.config import LegoConfig, fingerprint, sample_fingerprint
 from legonet_jax.ids import Ids
 from legonet_jax.rebuild import Info, rebuild
@@ -36,7 +41,8 @@ def fit(
     The state and what was done.
 
   Raises:
-    ConfigError: if keys are given under another policy, or missing.
+    ConfigError: if keys are given under another policy, or missing; if an array that
+      these settings ask for is larger than the memory of this machine.
     TooFewSamplesError: if there are fewer samples than adapters to anchor.
   """
   if (keys is not None) != (cfg.key_policy == "given"):
@@ -46,6 +52,8 @@ def fit(
     )
   if not len(samples.ids):
     raise errors.TooFewSamplesError("there is no sample to fit on; give at least one")
+  if cfg.key_policy != "given":
+    keys_lib.check_count(cfg, len(samples.ids))  # before memory is taken for them
   _check_samples(cfg, samples)
   start = untrained(cfg, samples.codes.shape[1], keys)
   return rebuild(cfg, samples, start, _NONE, samples.ids, progress)

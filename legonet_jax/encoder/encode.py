@@ -20,7 +20,7 @@ from legonet_jax import errors
 from legonet_jax.config import LegoConfig
 from legonet_jax.data.dataset import Dataset
 from legonet_jax.encoder import resnet
-from legonet_jax.prediction import Model, predict
+from legonet_jax.prediction import Model, check_settings, predict
 
 Params = Any
 Encode = Callable[[Params, jax.Array], jax.Array]
@@ -116,7 +116,11 @@ def predict_images(
 
   Returns:
     Probabilities float32.
+
+  Raises:
+    ConfigError: if the model was fitted with other settings.
   """
+  check_settings(cfg, model)
   return predict(cfg, model, encode(params, images))
 
 
