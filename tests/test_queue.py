@@ -1,0 +1,260 @@
+"""Nothing blocks the queue, and a request is complete only when its rows are gone."""
+
+from conftest import CONFIG, encodings
+import numpy as np
+import pytest
+from run_world import (
+  ENCODINGS,
+  IDS,
+  LABELS,
+  NEW,
+  NEW_IDS,
+  do,
+  learn,
+  make_run,
+  refit_digest,
+  rows_lib,
+  snapshot,
+  traces,
+  unlearn,
+)
+
+from legonet_jax.cli import main as cli
+from legonet_jax.runs import (
+  journal,
+  requests as requests_lib,
+  run as run_lib,
+  service,
+  verify as verify_lib,
+)
+
+
+class StopError(Exception):
+  """Where a process dies."""
+
+
+def stop_at(step):
+  def stop(name):
+    if name == step:
+      raise StopError
+
+  return stop
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("queue")
+  make_run(folder / "world")
+  run_lib.create(folder / "world" / "other", CONFIG, folder / "world" / "store")
+  snapshot(folder / "world", folder / "first")
+  return folder
+
+
+@pytest.fixture
+def path(made):
+  snapshot(made / "first", made / "world")
+  return made / "world" / "run"
+
+
+def queue(path, request):
+  """Leaves a request in the queue while another process is at work."""
+  return requests_lib.drop(run_lib.Layout(path), request)
+
+
+def run_cli(*args):
+  return cli.main([str(a) for a in args])
+
+
+def sound(path):
+  return all(check.passed for check in verify_lib.verify(path, full=True).checks)
+
+
+def reasons(path):
+  entries = journal.read(path / "journal.jsonl")
+  return [e["reason"] for e in entries if e["event"] == "rejected"]
+
+
+def test_a_run_goes_on_after_another_has_erased_a_row_of_their_store(path, capsys):
+  other = path.parent / "other"
+  assert run_cli("unlearn", other, "--ids", IDS[7]) == 0
+  assert run_cli("unlearn", path, "--ids", IDS[9]) == 0
+  assert "1 more were forgotten" in capsys.readouterr().out
+  assert run_cli("compact", path) == 0
+  assert run_cli("unlearn", path, "--erased") == 0
+  assert "no retained sample was erased" in capsys.readouterr().out
+  run = run_lib.load(path)
+  assert run.manifest.digest == refit_digest(np.delete(IDS, [7, 9]))
+  assert not service.unfinished(path)
+  assert sound(path)
+  assert run_cli("unlearn", path, "--ids", IDS[11]) == 0
+  assert run_cli("unlearn", other, "--erased") == 0
+  assert set(run_lib.load(other).state.ids) == set(np.delete(IDS, [7, 9, 11]))
+  assert sound(other)
+
+
+def new_samples(numbers):
+  rows = encodings(len(numbers), seed=11)
+  wanted = np.asarray(numbers, np.int64)
+  return requests_lib.make(
+    "learn", wanted, encodings=rows, labels=np.zeros(len(wanted), np.int32)
+  )
+
+
+def new_store(folder, numbers):
+  rows = rows_lib.Rows(
+    encodings(len(numbers), seed=12),
+    np.zeros(len(numbers), np.int32),
+    np.asarray(numbers, np.int64),
+    np.zeros(len(numbers), np.uint8),
+  )
+  rows_lib.land(folder, rows, CONFIG.encoder)
+  return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["rows", "stores"])
+def test_of_two_queued_learns_with_the_same_id_the_second_is_rejected(
+  path, tmp_path, kind
+):
+  first, second = [10**15 + 1, 10**15 + 2], [10**15 + 2, 10**15 + 3]
+  if kind == "rows":
+    requests = [new_samples(first), new_samples(second)]
+  else:
+    stores = [
+      new_store(tmp_path / str(i), ids) for i, ids in enumerate((first, second))
+    ]
+    requests = [
+      requests_lib.make("learn", np.asarray(ids[:1], np.int64), store=store)
+      for ids, store in zip((first, second[::-1]), stores, strict=True)
+    ]
+  for request in requests:
+    queue(path, request)
+  queue(path, unlearn(IDS[5:6]))
+  run, _ = do(path)
+  assert reasons(path) == ["DuplicateIdError"]
+  assert not service.unfinished(path)
+  assert first[0] in run.state.ids
+  assert second[1] not in run.state.ids
+  assert IDS[5] not in run.state.ids
+  assert sound(path)
+  assert len(list(path.glob("learned/*"))) == (1 if kind == "rows" else 0)
+
+
+@pytest.mark.parametrize("erased", [1, 2])
+def test_a_learn_whose_rows_another_run_erases_does_without_them(
+  path, tmp_path, erased
+):
+  wanted = [10**15 + 1, 10**15 + 2]
+  store = new_store(tmp_path / "new", wanted)
+  queue(path, requests_lib.make("learn", np.asarray(wanted, np.int64), store=store))
+  with pytest.raises(StopError):
+    do(path, None, stop_at("accepted"))
+  service.erasure.erase(
+    tmp_path / "new", lambda ids: np.isin(ids, wanted[:erased]), run_lib.no_step
+  )
+  run, _ = do(path, unlearn(IDS[5:6]))
+  assert not service.unfinished(path)
+  assert IDS[5] not in run.state.ids
+  assert set(run.state.ids) & set(wanted) == set(wanted[erased:])
+  assert reasons(path) == (["UnknownIdError"] if erased == 2 else [])
+  assert sound(path)
+
+
+def test_an_unlearn_that_counted_on_a_rejected_learn_is_rejected_too(path):
+  """Accepted in the belief that enough samples would be left."""
+  count = len(IDS) - CONFIG.num_adapters + 1
+  queue(path, learn())
+  queue(path, unlearn(IDS[:count]))
+  with pytest.raises(StopError):
+    do(path, None, stop_at("rows landed"))
+  for file in (path / "requests").iterdir():
+    if len(requests_lib.read(path / "requests", file.stem).ids) == 3:
+      file.write_bytes(b"damaged")
+  do(path)
+  run, _ = do(path, unlearn(IDS[:1]))
+  assert sorted(reasons(path)) == ["DamagedRequestError", "TooFewSamplesError"]
+  assert run.manifest.digest == refit_digest(IDS[1:])
+  assert sound(path)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "damaged", "emptied"])
+def test_a_request_is_complete_only_if_its_rows_are_erased(path, damage):
+  """The request file is damaged between the checkpoint and the erasure."""
+  with pytest.raises(StopError):
+    do(path, unlearn(IDS[5:7]), stop_at("checkpoint saved"))
+  file = next((path / "requests").glob("*.npz"))
+  if damage == "deleted":
+    file.unlink()
+  else:
+    file.write_bytes(b"" if damage == "emptied" else file.read_bytes()[:50])
+  run, _ = do(path)
+  assert journal.read(path / "journal.jsonl")[-1]["event"] == "complete"
+  assert run.manifest.digest == refit_digest(np.delete(IDS, [5, 6]))
+  for row in (5, 6):
+    left = traces(
+      int(IDS[row]), ENCODINGS[row], int(LABELS[row]), path.parent / "store"
+    )
+    assert not left
+  assert not service.unfinished(path)
+  assert sound(path)
+
+
+def test_requests_are_taken_in_the_order_of_their_numbers_whatever_the_clock(
+  path, monkeypatch
+):
+  """Learn, then forget, with a clock that goes back in between."""
+  times = iter([2 * 10**18, 10**18, 5])
+  with monkeypatch.context() as patch:
+    patch.setattr("time.time_ns", lambda: next(times))
+    for request in (learn(), unlearn(NEW_IDS[:1]), unlearn(IDS[:1])):
+      queue(path, request)
+  run, _ = do(path)
+  assert run.manifest.digest == refit_digest([*IDS[1:], *NEW_IDS[1:]])
+  assert not reasons(path)
+  names = [e["request"] for e in journal.read(path / "journal.jsonl") if "request" in e]
+  assert [int(name.partition("-")[0]) for name in names] == [1, 2, 3]
+  do(path, unlearn(IDS[1:2]))
+  last = journal.read(path / "journal.jsonl")[-1]["requests"][0]
+  assert int(last.partition("-")[0]) == 4  # numbers go on when the queue was empty
+
+
+def test_one_damaged_store_is_an_obstacle_and_no_rejection(path):
+  file = path.parent / "store" / "encodings.npy"
+  data = file.read_bytes()
+  file.write_bytes(data[:-1] + bytes([data[-1] ^ 0x80]))
+  with pytest.raises(run_lib.errors.RunError, match="the request is kept"):
+    do(path, unlearn([np.sort(IDS)[0]]))
+  file.write_bytes(data)
+  run, _ = do(path)
+  assert np.sort(IDS)[0] not in run.state.ids
+  assert not reasons(path)
+
+
+def test_a_learn_of_the_same_file_every_night_brings_nobody_back(
+  path, tmp_path, capsys
+):
+  rows, y = NEW
+  np.savez(tmp_path / "night.npz", encodings=rows, labels=y, ids=NEW_IDS)
+  learn_it = ["learn", path, "--encodings", tmp_path / "night.npz"]
+  assert run_cli(*learn_it) == 0
+  assert run_cli("unlearn", path, "--ids", NEW_IDS[0], IDS[4]) == 0
+  capsys.readouterr()
+  before = run_lib.load(path).manifest.digest
+  assert run_cli(*learn_it) == 2
+  err = capsys.readouterr().err
+  assert "1 of 1 samples were forgotten" in err
+  assert "--allow-relearn" in err
+  assert run_lib.load(path).manifest.digest == before
+  text = (path / "journal.jsonl").read_text() + (path / "forgotten.key").read_text()
+  assert str(NEW_IDS[0]) not in text
+  assert np.int64(NEW_IDS[0]).tobytes().hex() not in text
+  queue(path, requests_lib.make("learn", NEW_IDS[:1], encodings=rows[:1], labels=y[:1]))
+  do(path)
+  assert reasons(path) == ["RelearnError"]
+
+  assert run_cli(*learn_it, "--allow-relearn") == 0
+  assert NEW_IDS[0] in run_lib.load(path).state.ids
+  assert sound(path)
+  assert run_cli("unlearn", path, "--ids", NEW_IDS[0]) == 0  # and again
+  capsys.readouterr()
+  assert run_cli(*learn_it) == 2
+  assert sound(path)
