@@ -35,7 +35,6 @@ from legonet_jax.runs import (
   journal,
   lock,
   repair as repair_lib,
-  requests as requests_lib,
   run as run_lib,
   service,
   verify as verify_lib,
