@@ -1,4 +1,4 @@
-"""Labels are matched by the names of their classes, and encodings by how they were made."""
+"""Labels are matched by class names, and encodings by how they were made."""
 
 import json
 

@@ -120,6 +120,38 @@ def test_random_samples_are_the_same_for_the_same_seed(run, capsys, tmp_path):
   assert set(kept) - set(left) == set(picked)
 
 
+def test_one_command_loads_hashes_and_digests_the_checkpoint_once(
+  run, capsys, monkeypatch
+):
+  """And the new one is digested once, when it is made."""
+  calls = []
+
+  def counting(name, function):
+    def counted(*args, **kwargs):
+      calls.append(name)
+      return function(*args, **kwargs)
+
+    return counted
+
+  for module, name in (
+    ("checkpoint", "load"),
+    ("checkpoint", "digest"),
+    ("applying", "digest"),
+    ("durable", "hashes_of"),
+  ):
+    place = f"legonet_jax.runs.{module}"
+    function = getattr(sys.modules[place], name)
+    monkeypatch.setattr(f"{place}.{name}", counting(f"{module}.{name}", function))
+  say(capsys, "unlearn", run, "--ids", ids()[0])
+  assert sorted(calls) == [
+    "applying.digest",
+    "checkpoint.digest",
+    "checkpoint.load",
+    "durable.hashes_of",  # of the checkpoint that is loaded
+    "durable.hashes_of",  # of the one that is saved
+  ]
+
+
 def test_a_class_goes_as_a_whole(run, capsys):
   y = labels()
   done = say(capsys, "unlearn", run, "--class", 1, "--json")

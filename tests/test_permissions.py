@@ -26,6 +26,7 @@ from legonet_jax import errors
 from legonet_jax.cli import main as cli
 from legonet_jax.runs import (
   checkpoint,
+  erasure,
   journal,
   lock,
   repair as repair_lib,
@@ -128,9 +129,7 @@ def test_waiting_for_a_lock_is_bounded_and_says_who_holds_it(path):
     lock.hold(path.parent / "store"),
     pytest.raises(errors.RunBusyError, match=rf"process {os.getpid()} .*waited 0.2 s"),
   ):
-    service.erasure.erase(
-      path.parent / "store", lambda ids: ids < 0, run_lib.no_step, wait=0.2
-    )
+    erasure.erase(path.parent / "store", lambda ids: ids < 0, run_lib.no_step, wait=0.2)
 
 
 def test_a_command_waits_as_long_as_it_is_told(path, capsys):

@@ -10,6 +10,7 @@ from run_world import (
   NEW,
   NEW_IDS,
   do,
+  erase,
   learn,
   make_run,
   refit_digest,
@@ -148,9 +149,7 @@ def test_a_learn_whose_rows_another_run_erases_does_without_them(
   queue(path, requests_lib.make("learn", np.asarray(wanted, np.int64), store=store))
   with pytest.raises(StopError):
     do(path, None, stop_at("accepted"))
-  service.erasure.erase(
-    tmp_path / "new", lambda ids: np.isin(ids, wanted[:erased]), run_lib.no_step
-  )
+  erase(tmp_path / "new", wanted[:erased])
   run, _ = do(path, unlearn(IDS[5:6]))
   assert not service.unfinished(path)
   assert IDS[5] not in run.state.ids
@@ -215,6 +214,43 @@ def test_requests_are_taken_in_the_order_of_their_numbers_whatever_the_clock(
   do(path, unlearn(IDS[1:2]))
   last = journal.read(path / "journal.jsonl")[-1]["requests"][0]
   assert int(last.partition("-")[0]) == 4  # numbers go on when the queue was empty
+
+
+def test_a_store_that_joins_a_run_loses_the_rows_that_the_run_has_forgotten(
+  path, tmp_path
+):
+  store = new_store(tmp_path / "new", [10**15 + 1, int(IDS[5])])
+  do(path, unlearn(IDS[5:6]))
+  both = requests_lib.make("learn", np.asarray([10**15 + 1, IDS[5]]), store=store)
+  with pytest.raises(run_lib.errors.RelearnError):
+    do(path, both)
+  wanted = np.asarray([10**15 + 1])
+  run, _ = do(path, requests_lib.make("learn", wanted, store=store))
+  assert 10**15 + 1 in run.state.ids
+  assert rows_lib.read_ids(tmp_path / "new").tolist() == wanted.tolist()
+  assert sound(path)
+
+
+@pytest.mark.parametrize("when", ["idle", "midway"])
+@pytest.mark.parametrize("how", ["lost", "another"])
+def test_a_run_goes_on_without_its_key_after_a_repair(path, how, when, capsys):
+  """The sums in the journal and the older checkpoint tell which rows to erase."""
+  if when == "midway":
+    with pytest.raises(StopError):
+      do(path, unlearn(IDS[5:7]), stop_at("checkpoint saved"))
+    next((path / "requests").glob("*.npz")).unlink()
+  else:
+    do(path, unlearn(IDS[5:7]))
+  key = path / "forgotten.key"
+  key.unlink() if how == "lost" else key.write_text("cd" * 32)
+  assert run_cli("unlearn", path, "--ids", IDS[8]) == 2
+  assert "legonet repair" in capsys.readouterr().err
+  assert run_cli("verify", path) == 1
+  assert run_cli("repair", path) == 0
+  run, _ = do(path, unlearn(IDS[8:9]))
+  assert run.manifest.digest == refit_digest(np.delete(IDS, [5, 6, 8]))
+  assert not set(rows_lib.read_ids(path.parent / "store")) & set(IDS[[5, 6, 8]])
+  assert sound(path)
 
 
 def test_one_damaged_store_is_an_obstacle_and_no_rejection(path):

@@ -62,13 +62,15 @@ def repair(
   with lock.hold(path):
     journal.mend(layout.journal)
     entries = journal.read(layout.journal)
+    key, renewed = tombstones.renew_key(layout.forgotten_key, entries)
     try:
-      run_lib.load(path)
+      run = run_lib.load(path)
     except errors.RunError:
       pass
     else:
+      if renewed:
+        return _record_key(run, entries, key), True
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
-    key = tombstones.open_key(layout.forgotten_key, entries)
     lost = _find_lost(layout, settings, entries, key)
     source = rows_lib.Source(path, lost.stores, settings.classes)
     erased = run_lib.lost_rows(source, lost.ids, entries)
@@ -87,6 +89,7 @@ def repair(
     values: dict[str, Any] = {"proved": proved, "samples": len(state.ids)}
     values |= {"retained": tombstones.seal(key, state.ids), "lost": len(erased)}
     values |= {"forgotten": tombstones.mark(key, erased)}
+    values |= {"key": tombstones.key_name(key)}
     if not lost.midway:
       values |= {"before": claimed, "after": digest(state)}
     before = lost.manifest if lost.midway else None
@@ -111,6 +114,18 @@ def repair(
     run = Run(layout, cfg, state, manifest, settings.classes)
     service.finish(Session(run, None, entries, key, None, [], set()), on_step)
   return run, proved
+
+
+def _record_key(run: Run, entries: list[journal.Entry], key: bytes) -> Run:
+  """Writes down that the run has a new key of forgotten samples."""
+  values = {
+    "proved": True,
+    "samples": len(run.state.ids),
+    "key": tombstones.key_name(key),
+    "retained": tombstones.seal(key, run.state.ids),
+  }
+  journal.append(run.layout.journal, entries, "repaired", values)
+  return run
 
 
 def _find_lost(
@@ -140,7 +155,8 @@ def _find_lost(
   for ids in lists:
     if ids is None or len(ids) != wanted["samples"]:
       continue
-    seal = wanted["retained"]
+    # A seal of a lost key proves nothing; the digest has to.
+    seal = wanted["retained"] if tombstones.is_current(key, entries) else None
     proved = seal is None or tombstones.seal(key, ids) == seal
     if proved and not tombstones.find_marked(key, marks, ids).any():
       return _Lost(ids, stores, manifest, midway)

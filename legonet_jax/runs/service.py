@@ -18,30 +18,26 @@
 What comes before `checkpoint saved` starts over after a crash, what comes after it is
 repeated, and the names in the checkpoint tell which: no request is lost or done twice.
 Which rows to erase is not taken from the request file, which may be damaged by then,
-but found by comparing the stores with the state (see `tombstones`).
+but found by comparing the stores with the state (see `forgetting`).
 """
 
 from collections.abc import Callable
-import functools
 import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.ids import Ids
 from legonet_jax.runs import (
   admission,
   applying,
   checkpoint,
   durable,
-  erasure,
+  forgetting,
   journal,
   layout as layout_lib,
   lock,
   requests as requests_lib,
-  rows as rows_lib,
   run as run_lib,
   tombstones,
 )
@@ -118,12 +114,12 @@ def settle(
 
 def finish(session: Session, on_step: OnStep = no_step) -> Session:
   """All that is left to do for the requests in the checkpoint; may be repeated."""
+  if not missing_entries(session.run, session.entries):
+    return session
+  session = forgetting.with_current_key(session)
+  forgetting.erase_rows(session, on_step)
   run = session.run
   layout, manifest = run.layout, run.manifest
-  missing = missing_entries(run, session.entries)
-  if not missing:
-    return session
-  _erase(session, on_step)
   durable.shred(layout.certificate)
   durable.shred(layout.head)
   checkpoint.remove_others(layout.checkpoints, manifest.number, on_step)
@@ -132,7 +128,7 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
   requests_lib.remove(layout.requests, manifest.requests)
   on_step("requests removed")
   now = {"checkpoint": manifest.number, "stores": run_lib.records(run)}
-  for event, values in missing:
+  for event, values in missing_entries(run, session.entries):
     journal.append(layout.journal, session.entries, event, {**values, **now})
     on_step(event)
   return session._replace(left=None)
@@ -154,41 +150,6 @@ def missing_entries(
     values = {k: v for k, v in manifest.report.items() if k != "repair"}
     missing.append(("complete", {"requests": pending, **values}))
   return missing
-
-
-def _erase(session: Session, on_step: OnStep) -> None:
-  """Erases every row of a forgotten sample that any of the run's stores still has."""
-  run, left = session.run, session.left
-  known = journal.latest(session.entries, "stores") or {}
-  # In the usual case the rows that have just left are all there can be. Otherwise (a
-  # crash came in between, or somebody has put back an older copy of a store) every row
-  # that the state does not hold is looked up among the marks.
-  for store in run.manifest.stores:
-    path = rows_lib.resolve(run.layout.root, store)
-    if left is not None and _is_as_known(path, known.get(store)):
-      if len(left):
-        erasure.erase(path, functools.partial(np.isin, test_elements=left), on_step)
-    else:
-      erasure.erase(path, _marked_rows(session), on_step)
-  on_step("erased")
-
-
-def _is_as_known(path: pathlib.Path, record: Any) -> bool:
-  return record is None or erasure.record(path) == record
-
-
-def _marked_rows(session: Session) -> Callable[[Ids], NDArray[np.bool_]]:
-  """Says which ids [m] of a store are of samples that were forgotten."""
-  run = session.run
-  more = run.manifest.report.get("forgotten", ())
-  marks = tombstones.all_marks(session.entries, more)
-
-  def choose(ids: Ids) -> NDArray[np.bool_]:
-    chosen = ~np.isin(ids, run.state.ids)
-    chosen[chosen] = tombstones.find_marked(session.key, marks, ids[chosen])
-    return chosen
-
-  return choose
 
 
 def carry_out(

@@ -44,16 +44,29 @@ def open_key(path: pathlib.Path, entries: Sequence[dict[str, Any]]) -> bytes:
   Raises:
     RunError: if it is missing, or is not the one that the journal was written with.
   """
-  names = [entry["key"] for entry in entries if "key" in entry]
-  if not names:  # of an earlier version, which forgot without marks
-    return make_key(path)
+  if not any("key" in entry for entry in entries):
+    return make_key(path)  # of an earlier version, which forgot without marks
   key = read_key(path)
-  if key_name(key) != names[-1]:
+  if not is_current(key, entries):
     raise errors.RunError(
       f"{path} is not the key that this run's journal was written with; restore it from"
-      " a copy"
+      " a copy, or go on without it: `legonet repair`"
     )
   return key
+
+
+def renew_key(
+  path: pathlib.Path, entries: Sequence[dict[str, Any]]
+) -> tuple[bytes, bool]:
+  """The key of a run, or a new one if it is lost, and whether it is new.
+
+  With the old key goes the knowledge which samples were forgotten before.
+  """
+  try:
+    return open_key(path, entries), False
+  except errors.RunError:
+    durable.shred(path)
+    return make_key(path), True
 
 
 def read_key(path: pathlib.Path) -> bytes:
@@ -70,7 +83,7 @@ def read_key(path: pathlib.Path) -> bytes:
   if len(key) != _BYTES:
     raise errors.RunError(
       f"{path} is missing or damaged: without it nobody can tell which samples this run"
-      " has forgotten; restore it from a copy"
+      " has forgotten; restore it from a copy, or go on without it: `legonet repair`"
     )
   return key
 
@@ -78,6 +91,12 @@ def read_key(path: pathlib.Path) -> bytes:
 def key_name(key: bytes) -> str:
   """What the journal calls a key, without telling it."""
   return hashlib.sha256(b"legonet-jax forgotten key" + key).hexdigest()[:16]
+
+
+def is_current(key: bytes, entries: Sequence[dict[str, Any]]) -> bool:
+  """Whether the journal's last marks and seals are of this key."""
+  names = [entry["key"] for entry in entries if "key" in entry]
+  return bool(names) and names[-1] == key_name(key)
 
 
 def mark(key: bytes, ids: Ids) -> list[str]:
@@ -101,7 +120,11 @@ def all_marks(entries: Sequence[dict[str, Any]], more: Iterable[str] = ()) -> Ma
     more: marks of requests that are applied and not in the journal yet.
   """
   marks: set[str] = set()
+  name = ""
   for entry in entries:
+    if entry.get("key", name) != name:  # marks of a lost key tell nothing any more
+      name = entry["key"]
+      marks.clear()
     marks.update(entry.get("forgotten", ()))
     marks.difference_update(entry.get("relearned", ()))
   return frozenset(marks | set(more))
