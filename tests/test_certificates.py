@@ -9,7 +9,12 @@ import pytest
 from run_world import ENCODINGS, IDS, LABELS, do, make_run, snapshot, unlearn
 
 from legonet_jax.cli import main as cli
-from legonet_jax.runs import certificate as certificate_lib, journal, signing
+from legonet_jax.runs import (
+  certificate as certificate_lib,
+  journal,
+  key_files,
+  signing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +30,7 @@ def made(tmp_path_factory):
     folder / "kept.npz", encodings=ENCODINGS[kept], labels=LABELS[kept], ids=IDS[kept]
   )
   for name in ("mine", "other"):
-    signing.generate(folder / name)
+    key_files.generate(folder / name)
   snapshot(folder / "world", folder / "first")
   return folder
 
@@ -193,7 +198,7 @@ def test_a_signed_certificate_holds_for_the_signers_key_alone(folder, capsys):
 def test_a_signed_certificate_is_an_in_toto_statement_in_a_dsse_envelope(folder):
   envelope = json.loads((folder / signed(folder)).read_text())
   assert envelope["payloadType"] == "application/vnd.in-toto+json"
-  public = signing.load_public(folder / "mine.pub")
+  public = key_files.load_public(folder / "mine.pub")
   statement = signing.open_envelope(
     json.dumps(envelope).encode(), public, signing.CERTIFICATE
   )

@@ -192,3 +192,89 @@ def test_bad_encodings_are_refused(tmp_path, capsys, arrays):
   argv = ["import-encodings", str(tmp_path / "e.npz"), "--out", str(tmp_path / "s")]
   _fails([*argv, "--storage", "float16"], capsys)
   assert not (tmp_path / "s").exists()
+
+
+def test_the_names_of_class_folders_are_in_the_store(inputs, tmp_path, capsys):
+  for i, name in enumerate(("fox", "cat", "dog")):
+    (tmp_path / "photos" / name).mkdir(parents=True)
+    image = Image.new("RGB", (40, 40), (i, i, i))
+    image.save(tmp_path / "photos" / name / "1.png")
+  argv = _args(inputs, tmp_path / "s", "--dataset", str(tmp_path / "photos"))
+  assert cli.main(argv) == 0
+  found = open_store(tmp_path / "s")
+  assert found.meta["classes"] == ["cat", "dog", "fox"]
+  assert "classes" not in open_store(_plain(inputs, tmp_path / "n")).meta
+  assert store.identity(found.meta).startswith("resnet18 32px bilinear")
+  assert store.identity(found.meta).endswith(found.meta["weights_sha256"])
+  capsys.readouterr()
+
+
+def _plain(inputs, path):
+  assert cli.main(_args(inputs, path)) == 0
+  return path
+
+
+def test_a_store_encoded_before_there_were_class_names_is_complete(
+  inputs, tmp_path, capsys
+):
+  np.savez(
+    tmp_path / "x.npz",
+    **np.load(inputs / "x.npz"),
+    classes=["cat", "dog", "emu"],
+  )
+  argv = _args(inputs, tmp_path / "s", "--dataset", str(tmp_path / "x.npz"))
+  assert cli.main(argv) == 0
+  meta = json.loads((tmp_path / "s" / "meta.json").read_text())
+  assert meta.pop("classes") == ["cat", "dog", "emu"]
+  (tmp_path / "s" / "meta.json").write_text(json.dumps(meta))
+  capsys.readouterr()
+  assert cli.main([a for a in argv if a != "--json"]) == 0
+  assert "complete already" in capsys.readouterr().out
+
+
+def _import(tmp_path, *more, **arrays):
+  given = {"encodings": np.ones((3, 2)), "labels": [0, 1, 2]} | arrays
+  np.savez(tmp_path / "e.npz", **given)
+  return [
+    "import-encodings",
+    str(tmp_path / "e.npz"),
+    "--out",
+    str(tmp_path / "s"),
+    *more,
+  ]
+
+
+def test_imported_encodings_keep_their_class_names(tmp_path, capsys):
+  argv = _import(tmp_path, "--encoder", "CLIP", classes=["cat", "dog", "emu"])
+  assert cli.main(argv) == 0
+  meta = open_store(tmp_path / "s").meta
+  assert meta["classes"] == ["cat", "dog", "emu"]
+  assert store.identity(meta) == "CLIP"
+  assert cli.main(argv) == 0
+  _fails(_import(tmp_path, classes=["dog", "cat", "emu"]), capsys, "another folder")
+
+
+def test_the_data_of_the_package_has_class_names(tmp_path):
+  assert cli.main(["import-encodings", "embedded", "--out", str(tmp_path / "s")]) == 0
+  assert open_store(tmp_path / "s").meta["classes"][3] == "cat"
+
+
+@pytest.mark.parametrize(
+  ("classes", "word"), [(["a", "b"], "labels up to 2"), (["a", "b", "\x1b"], "class 2")]
+)
+def test_bad_class_names_of_encodings_are_refused(tmp_path, capsys, classes, word):
+  _fails(_import(tmp_path, classes=classes), capsys, word)
+  assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x1b[2J", "x" * 301, "\udcff"])
+def test_the_name_of_an_encoder_is_one_printable_line(tmp_path, capsys, name):
+  _fails(_import(tmp_path, "--encoder", name), capsys, "--encoder is")
+  assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("label", [2**31, 2**32 + 1, 2**64 - 1])
+def test_an_imported_label_that_does_not_fit_is_never_wrapped(tmp_path, capsys, label):
+  _fails(
+    _import(tmp_path, labels=np.asarray([0, 1, label], np.uint64)), capsys, "label"
+  )

@@ -19,7 +19,7 @@ import pytest
 
 from legonet_jax import errors
 from legonet_jax.cli import keygen, main as cli
-from legonet_jax.runs import durable, signing
+from legonet_jax.runs import durable, key_files, signing
 
 # RFC 8032, section 7.1, tests 1 and 2: (seed, public key, message, signature).
 RFC_8032 = (
@@ -129,10 +129,10 @@ def test_key_files_are_those_of_rfc_8410(tmp_path):
   private.write_bytes(RFC_8410_PRIVATE)
   private.chmod(0o600)
   public.write_bytes(RFC_8410_PUBLIC)
-  key = signing.load_private(private).public_key()
-  assert signing.key_id(key) == signing.key_id(signing.load_public(public))
+  key = key_files.load_private(private).public_key()
+  assert key_files.key_id(key) == key_files.key_id(key_files.load_public(public))
   der = base64.b64decode(RFC_8410_PUBLIC.split(b"\n")[1])
-  assert signing.key_id(key) == hashlib.sha256(der).hexdigest()
+  assert key_files.key_id(key) == hashlib.sha256(der).hexdigest()
 
 
 # What is signed can be read
@@ -317,7 +317,7 @@ def test_the_signature_of_another_key_does_not_hold():
 
 def test_a_keyid_proves_nothing():
   (entry,) = json.loads(signed(OTHER))["signatures"]
-  mine = signing.key_id(KEY.public_key())
+  mine = key_files.key_id(KEY.public_key())
   with pytest.raises(signing.SignatureError):
     opened(changed(signatures=[{**entry, "keyid": mine}]))
 
@@ -518,7 +518,7 @@ def test_the_private_key_is_the_owners_and_the_public_key_follows_the_umask(
   tmp_path, umask, mask, public
 ):
   umask(mask)
-  made = signing.generate(tmp_path / "key")
+  made = key_files.generate(tmp_path / "key")
   assert made[:2] == (tmp_path / "key", tmp_path / "key.pub")
   assert mode_of(made.private) == 0o600
   assert mode_of(made.public) == public
@@ -527,9 +527,12 @@ def test_the_private_key_is_the_owners_and_the_public_key_follows_the_umask(
 
 
 def test_a_new_pair_signs_and_verifies(tmp_path):
-  made = signing.generate(tmp_path / "key")
-  private, public = signing.load_private(made.private), signing.load_public(made.public)
-  assert made.key_id == signing.key_id(public)
+  made = key_files.generate(tmp_path / "key")
+  private, public = (
+    key_files.load_private(made.private),
+    key_files.load_public(made.public),
+  )
+  assert made.key_id == key_files.key_id(public)
   data = signed(private)
   assert signing.open_envelope(data, public, signing.CERTIFICATE).predicate == PREDICATE
   assert made.private.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----\n")
@@ -537,7 +540,7 @@ def test_a_new_pair_signs_and_verifies(tmp_path):
 
 
 def test_two_pairs_are_never_the_same(tmp_path):
-  pairs = {signing.generate(tmp_path / f"{i}").key_id for i in range(5)}
+  pairs = {key_files.generate(tmp_path / f"{i}").key_id for i in range(5)}
   assert len(pairs) == 5
 
 
@@ -571,8 +574,8 @@ def test_nothing_is_overwritten_no_link_followed_and_nothing_left_behind(
 ):
   put(tmp_path / name)
   before = snapshot(tmp_path)
-  with pytest.raises(signing.KeyFileError, match=r"exists|is a folder"):
-    signing.generate(tmp_path / "key")
+  with pytest.raises(key_files.KeyFileError, match=r"exists|is a folder"):
+    key_files.generate(tmp_path / "key")
   assert snapshot(tmp_path) == before
 
 
@@ -601,11 +604,11 @@ def test_a_fault_at_any_step_leaves_neither_file(
 
     monkeypatch.setattr(module, name, step)
     try:
-      signing.generate(tmp_path / "key")
+      key_files.generate(tmp_path / "key")
       assert len(calls) <= working  # every step went well
       (tmp_path / "key").unlink()
       (tmp_path / "key.pub").unlink()
-    except signing.KeyFileError as e:
+    except key_files.KeyFileError as e:
       assert "No space left" in str(e)  # noqa: PT017
     except KeyboardInterrupt:
       pass
@@ -669,7 +672,7 @@ BAD_PUBLIC = {
 
 
 def check_key_error(load, path, message):
-  with pytest.raises(signing.KeyFileError, match=message) as caught:
+  with pytest.raises(key_files.KeyFileError, match=message) as caught:
     load(path)
   assert str(caught.value).isprintable()
   assert str(path) in str(caught.value)
@@ -681,7 +684,7 @@ def test_a_file_that_is_no_private_key_is_one_line_that_says_why(tmp_path, name)
   path = tmp_path / "key"
   path.write_bytes(data)
   path.chmod(0o600)
-  check_key_error(signing.load_private, path, message)
+  check_key_error(key_files.load_private, path, message)
 
 
 @pytest.mark.parametrize("name", BAD_PUBLIC)
@@ -689,7 +692,7 @@ def test_a_file_that_is_no_public_key_is_one_line_that_says_why(tmp_path, name):
   data, message = BAD_PUBLIC[name]
   path = tmp_path / "key.pub"
   path.write_bytes(data)
-  check_key_error(signing.load_public, path, message)
+  check_key_error(key_files.load_public, path, message)
 
 
 @pytest.mark.parametrize("kind", ["private", "public"])
@@ -703,10 +706,10 @@ def test_a_kind_that_is_deprecated_is_refused_without_a_warning(
   monkeypatch.setattr(serialization, f"load_pem_{kind}_key", load)
   path = tmp_path / "key"
   path.write_bytes(b"")
-  check_key_error(getattr(signing, f"load_{kind}"), path, "another kind")
+  check_key_error(getattr(key_files, f"load_{kind}"), path, "another kind")
 
 
-@pytest.mark.parametrize("load", [signing.load_private, signing.load_public])
+@pytest.mark.parametrize("load", [key_files.load_private, key_files.load_public])
 def test_a_key_is_read_from_a_plain_file_only(tmp_path, load):
   check_key_error(load, tmp_path / "none", "no key file")
   check_key_error(load, tmp_path, "not a regular file")
@@ -719,20 +722,20 @@ def test_a_key_is_read_from_a_plain_file_only(tmp_path, load):
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o644, 0o777])
 def test_a_private_key_that_others_may_use_is_refused(tmp_path, mode):
-  path = signing.generate(tmp_path / "my key").private
+  path = key_files.generate(tmp_path / "my key").private
   path.chmod(mode)
-  check_key_error(signing.load_private, path, "chmod 600 '.*my key'$")
+  check_key_error(key_files.load_private, path, "chmod 600 '.*my key'$")
   path.chmod(0o400)
-  signing.load_private(path)
+  key_files.load_private(path)
 
 
 def test_a_link_may_stand_for_a_key_but_not_hide_its_mode(tmp_path):
-  made = signing.generate(tmp_path / "key")
+  made = key_files.generate(tmp_path / "key")
   link = tmp_path / "link"
   link.symlink_to(made.private)
-  assert signing.key_id(signing.load_private(link).public_key()) == made.key_id
+  assert key_files.key_id(key_files.load_private(link).public_key()) == made.key_id
   made.private.chmod(0o644)
-  check_key_error(signing.load_private, link, "chmod 600")
+  check_key_error(key_files.load_private, link, "chmod 600")
 
 
 def small_order_points():
@@ -788,7 +791,7 @@ def test_a_key_for_which_everybody_can_sign_is_refused(tmp_path):
         pass
     path = tmp_path / f"{i}.pub"
     path.write_bytes(public_pem(key))
-    check_key_error(signing.load_public, path, "everybody can sign")
+    check_key_error(key_files.load_public, path, "everybody can sign")
   assert forged  # nobody has signed anything
 
 
@@ -806,10 +809,10 @@ def no_cryptography(monkeypatch):
 def test_without_the_package_every_function_says_how_to_install_it(tmp_path):
   public = KEY.public_key()
   calls = [
-    lambda: signing.generate(tmp_path / "key"),
-    lambda: signing.load_private(tmp_path / "key"),
-    lambda: signing.load_public(tmp_path / "key"),
-    lambda: signing.key_id(public),
+    lambda: key_files.generate(tmp_path / "key"),
+    lambda: key_files.load_private(tmp_path / "key"),
+    lambda: key_files.load_public(tmp_path / "key"),
+    lambda: key_files.key_id(public),
   ]
   for call in calls:
     with pytest.raises(errors.ConfigError, match=r"pip install 'legonet-jax\[sign\]'"):
@@ -844,8 +847,8 @@ def command(monkeypatch, capsys):
 def test_keygen_writes_both_files_and_prints_where_and_the_key_id(tmp_path, command):
   code, printed = command(tmp_path / "key")
   assert code == 0
-  key = signing.load_public(tmp_path / "key.pub")
-  for part in (tmp_path / "key", tmp_path / "key.pub", signing.key_id(key)):
+  key = key_files.load_public(tmp_path / "key.pub")
+  for part in (tmp_path / "key", tmp_path / "key.pub", key_files.key_id(key)):
     assert str(part) in printed.out
   assert not printed.err
 
@@ -853,11 +856,11 @@ def test_keygen_writes_both_files_and_prints_where_and_the_key_id(tmp_path, comm
 def test_keygen_with_json_prints_one_object_and_never_the_key(tmp_path, command):
   code, printed = command(tmp_path / "key", "--json")
   assert code == 0
-  key = signing.load_public(tmp_path / "key.pub")
+  key = key_files.load_public(tmp_path / "key.pub")
   assert json.loads(printed.out) == {
     "private_key": str(tmp_path / "key"),
     "public_key": str(tmp_path / "key.pub"),
-    "key_id": signing.key_id(key),
+    "key_id": key_files.key_id(key),
   }
   secret = (tmp_path / "key").read_text().split("\n")[1]
   assert secret not in printed.out + printed.err

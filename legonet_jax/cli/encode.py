@@ -94,7 +94,7 @@ def describe(
   storage: str,
 ) -> dict[str, Any]:
   """All that the bits of a store depend on. No times: equal stores are equal bytes."""
-  return {
+  how: dict[str, Any] = {
     "encoder": spec.name,
     "size": spec.size,
     "compute": spec.compute,
@@ -111,6 +111,9 @@ def describe(
     "samples": len(dataset.ids),
     "environment": environment(),
   }
+  if dataset.classes is not None:
+    how["classes"] = list(dataset.classes)
+  return how
 
 
 def _encode_all(

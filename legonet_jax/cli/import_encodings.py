@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import embedded as embedded_lib, errors, fetch
+from legonet_jax import embedded as embedded_lib, errors, fetch, names
 from legonet_jax.data import dataset as dataset_lib, npz
 from legonet_jax.encoder import store
 
+_LONGEST_NAME = 300
 _EXAMPLES = """\
 FILE.npz holds `encodings` [N, d] and `labels` [N], and if you have them `ids` [N] (else
-the row numbers) and `split` [N] (0 train, 1 test; else all train).
+the row numbers), `split` [N] (0 train, 1 test; else all train) and `classes` [C], the
+names of the labels 0 ... C - 1.
 
 examples:
   legonet import-encodings clip_vit_b32.npz --encoder "CLIP ViT-B/32" --out clip
@@ -42,6 +44,11 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when the store is complete."""
+  if not names.is_one_line(args.encoder, _LONGEST_NAME):
+    raise errors.ConfigError(
+      f"--encoder is {args.encoder[:40]!a}; give one line of 1 to {_LONGEST_NAME}"
+      " printable characters"
+    )
   embedded = str(args.file) == "embedded"
   arrays = _embedded() if embedded else npz.read_arrays(args.file, "encodings")
   encodings = arrays["encodings"]
@@ -53,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
   columns = arrays["labels"], arrays["ids"], arrays["split"]
   order = dataset_lib.check_columns(args.file.name, len(encodings), *columns)
   labels, ids, split = (column[order] for column in columns)
+  classes = npz.read_classes(args.file.name, arrays)
   # Infinity is what a number too large for the storage type becomes.
   with np.errstate(over="ignore"):
     rows = encodings[order].astype(args.storage)
@@ -61,16 +69,19 @@ def run(args: argparse.Namespace) -> int:
     raise errors.DataError(
       f"{args.file}: the encoding of id {ids[bad[0]]} is not finite in {args.storage}"
     )
-  how = {
+  how: dict[str, Any] = {
     "encoder": args.encoder,
     "imported": args.file.name,
     "imported_sha256": fetch.sha256_of(embedded_lib.PATH if embedded else args.file),
     "storage": args.storage,
     "samples": len(rows),
   }
+  if classes is not None:
+    count = int(labels.max()) + 1
+    how["classes"] = list(names.check_classes(args.file.name, classes, count))
   writer = store.start(args.out, how, rows.shape, args.storage)
   if writer is not None:
-    writer = store.put(writer._replace(rows=0), rows)
+    writer = store.put(writer, rows[writer.rows :])
     store.finish(
       writer, ids.astype(np.int64), labels.astype(np.int32), split.astype(np.uint8)
     )
@@ -90,4 +101,5 @@ def _embedded() -> dict[str, NDArray[Any]]:
     "labels": np.concatenate([train.labels, test.labels]),
     "ids": np.concatenate([train.ids, test.ids]),
     "split": np.repeat([0, 1], [len(train.ids), len(test.ids)]),
+    "classes": np.asarray(embedded_lib.CLASSES),
   }

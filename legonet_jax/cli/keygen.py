@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from legonet_jax.cli import common
-from legonet_jax.runs import signing
+from legonet_jax.runs import key_files
 
 _TEXT = """\
 Makes an Ed25519 key for signing: KEY, the private key, which only you may read and
@@ -31,7 +31,7 @@ def register(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when both files are on disk."""
-  made = signing.generate(args.key)
+  made = key_files.generate(args.key)
   value = {
     "private_key": str(made.private),
     "public_key": str(made.public),

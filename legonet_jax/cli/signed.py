@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from legonet_jax import files
-from legonet_jax.runs import attest, durable, lock, signing
+from legonet_jax.runs import attest, durable, key_files, lock
 from legonet_jax.runs.run import Session
 
 
@@ -18,7 +18,7 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 
 def load_key(args: argparse.Namespace) -> Any | None:
   """The private key that the options name; looked at before any work begins."""
-  return None if args.sign_key is None else signing.load_private(args.sign_key)
+  return None if args.sign_key is None else key_files.load_private(args.sign_key)
 
 
 def write_head(key: Any | None, session: Session) -> None:

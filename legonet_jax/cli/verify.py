@@ -12,10 +12,10 @@ from legonet_jax.runs import (
   attest,
   certificate as certificate_lib,
   journal,
+  key_files,
   repair as repair_lib,
   rows as rows_lib,
   service,
-  signing,
   verify as verify_lib,
 )
 from legonet_jax.runs.certificate import Check
@@ -84,7 +84,7 @@ def verify(args: argparse.Namespace) -> int:
   if not layout.settings.is_file():
     raise errors.RunError(f"{args.path} is not a run; make one with `legonet fit`")
   key = signed.load_key(args)
-  public = None if args.public_key is None else signing.load_public(args.public_key)
+  public = None if args.public_key is None else key_files.load_public(args.public_key)
   checks, head = _since(args, public)
   _finish_requests(args.path)
   write = args.full or bool(args.adapters) or bool(args.out) or key is not None
@@ -176,7 +176,7 @@ def repair(args: argparse.Namespace) -> int:
 def _verify_certificate(args: argparse.Namespace) -> int:
   if args.encodings is None:
     raise errors.ConfigError("--certificate needs the retained samples: --encodings")
-  public = None if args.public_key is None else signing.load_public(args.public_key)
+  public = None if args.public_key is None else key_files.load_public(args.public_key)
   found = attest.read(args.certificate, public)
   claimed = found.certificate
   if claimed is None:

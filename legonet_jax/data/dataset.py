@@ -4,14 +4,14 @@ The same sample has the same id in every run and on every machine, because delet
 sample, much later, means naming it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import hashlib
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, names
 
 TRAIN, TEST = 0, 1
 SPLITS = ("train", "test")
@@ -30,6 +30,7 @@ class Dataset(NamedTuple):
     split: [N] uint8, 0 for train and 1 for test.
     read: `read(start, stop)` gives the images [stop - start, H, W, 3] of these rows.
     fingerprint: a sha256 of ids, labels, splits and images.
+    classes: the names of the labels 0 ... C - 1, or None if nobody knows them.
   """
 
   name: str
@@ -38,6 +39,7 @@ class Dataset(NamedTuple):
   split: NDArray[np.uint8]
   read: Reader
   fingerprint: str
+  classes: tuple[str, ...] | None = None
 
 
 def make_dataset(
@@ -46,6 +48,7 @@ def make_dataset(
   labels: NDArray[np.integer],
   ids: NDArray[np.integer],
   split: NDArray[np.integer],
+  classes: Sequence[str] | None = None,
 ) -> Dataset:
   """A dataset of images [N, H, W, 3] uint8 held in memory."""
   if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
@@ -56,13 +59,17 @@ def make_dataset(
   if len(images) == 0:
     raise errors.DataError(f"{name} has no images")
   order = check_columns(name, len(images), labels, ids, split)
+  if classes is not None:
+    classes = names.check_classes(name, classes, int(labels.max()) + 1)
   if not np.array_equal(order, np.arange(len(order))):
     images = images[order]
     labels, ids, split = labels[order], ids[order], split[order]
   columns = ids.astype(np.int64), labels.astype(np.int32), split.astype(np.uint8)
   content = hashlib.sha256(np.ascontiguousarray(images).data)
   print_ = fingerprint(*columns, content.digest())
-  return Dataset(name, *columns, lambda start, stop: images[start:stop], print_)
+  return Dataset(
+    name, *columns, lambda start, stop: images[start:stop], print_, classes
+  )
 
 
 def check_columns(
@@ -114,7 +121,7 @@ def take(dataset: Dataset, split: str | None, limit: int | None) -> Dataset:
 
   columns = dataset.ids[rows], dataset.labels[rows], dataset.split[rows]
   print_ = fingerprint(*columns, dataset.fingerprint.encode())
-  return Dataset(dataset.name, *columns, read, print_)
+  return Dataset(dataset.name, *columns, read, print_, dataset.classes)
 
 
 def fingerprint(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from legonet_jax import errors
+from legonet_jax.data.cifar_names import CLASSES
 from legonet_jax.data.dataset import SPLITS, TEST, Dataset, make_dataset
 
 _TEST_START = 50_000
@@ -27,9 +28,8 @@ def load_tfds(name: str, folder: pathlib.Path | None) -> Dataset:
       labels.append(int(example["label"]))
       ids.append(number_of(example["id"]))
       splits.append(SPLITS.index(split))
-  return make_dataset(
-    name, np.stack(images), np.asarray(labels), np.asarray(ids), np.asarray(splits)
-  )
+  columns = np.asarray(labels), np.asarray(ids), np.asarray(splits)
+  return make_dataset(name, np.stack(images), *columns, CLASSES[name])
 
 
 def _source(name: str, split: str, folder: pathlib.Path | None) -> Iterable[Any]:

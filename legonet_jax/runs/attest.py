@@ -10,7 +10,12 @@ import pathlib
 from typing import Any, NamedTuple
 
 from legonet_jax import errors, untrusted
-from legonet_jax.runs import certificate as certificate_lib, journal, signing
+from legonet_jax.runs import (
+  certificate as certificate_lib,
+  journal,
+  key_files,
+  signing,
+)
 from legonet_jax.runs.certificate import Certificate, Check
 from legonet_jax.runs.run import Run
 
@@ -106,7 +111,7 @@ def _open(
     signing.open_envelope(data, public, kind, name)
   except signing.SignatureError as e:
     return statement, [Check("signature", False, str(e))]
-  text = f"signed by key {signing.key_id(public)[:16]}"
+  text = f"signed by key {key_files.key_id(public)[:16]}"
   return statement, [Check("signature", True, text)]
 
 
