@@ -23,7 +23,7 @@ from run_world import (
 )
 
 from legonet_jax import errors
-from legonet_jax.cli import main as cli
+from legonet_jax.cli import compiled, main as cli
 from legonet_jax.runs import (
   checkpoint,
   erasure,
@@ -291,6 +291,32 @@ def test_repair_survives_being_killed_at_any_step(path):
     assert [e["event"] for e in entries].count("repaired") == 1
     assert next(e for e in entries if e["event"] == "repaired")["after"] == good
     assert all(c.passed for c in verify_lib.verify(path, full=True).checks)
+
+
+def test_compiled_programs_are_taken_from_no_folder_that_others_can_write(
+  tmp_path, monkeypatch
+):
+  """Whoever can write the cache could have us run a program of his."""
+  used = []
+  monkeypatch.setattr(compiled.jax.config, "update", lambda *a: used.append(a))
+  monkeypatch.setattr(
+    type(compiled.jax.config), "jax_compilation_cache_dir", None, raising=False
+  )
+  monkeypatch.setenv("LEGONET_CACHE", str(tmp_path / "cache"))
+  with umask(0o022):
+    compiled.use_cache()
+  folder = next((tmp_path / "cache" / "xla").iterdir())
+  assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+  assert used[0] == ("jax_compilation_cache_dir", str(folder))
+  for place, mode in ((folder, 0o777), (folder, 0o770), (folder.parent, 0o777)):
+    used.clear()
+    before = place.stat().st_mode
+    place.chmod(mode)
+    compiled.use_cache()
+    assert not used
+    place.chmod(before)
+  compiled.use_cache()
+  assert used
 
 
 def test_a_closed_pipe_is_no_error(path):

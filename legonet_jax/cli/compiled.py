@@ -7,6 +7,8 @@ own process, unless the user has.
 import hashlib
 import json
 import os
+import pathlib
+import stat
 from typing import Any
 
 import jax
@@ -18,7 +20,8 @@ def use_cache() -> None:
   """Keeps compiled executables in the cache folder, one folder per environment.
 
   An executable holds the instructions of the processor that it was made on; a home
-  folder may be shared by several.
+  folder may be shared by several. And it is run as it is: a folder that somebody else
+  can write is not used.
   """
   if getattr(jax.config, "jax_compilation_cache_dir", None):
     return
@@ -26,10 +29,26 @@ def use_cache() -> None:
   name = hashlib.sha256(environment.encode()).hexdigest()[:16]
   folder = fetch.cache_dir() / "xla" / name
   try:
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
   except OSError:  # no home to write to: compile as usual
     return
-  if os.access(folder, os.W_OK):
+  if os.access(folder, os.W_OK) and _is_ours_alone(folder):
     update: Any = jax.config.update
     update("jax_compilation_cache_dir", str(folder))
     update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _is_ours_alone(folder: pathlib.Path) -> bool:
+  """Whether nobody else can put an executable into `folder`, nor swap the folder.
+
+  Folders above it may belong to the system or be sticky, as /tmp is.
+  """
+  for path in (folder, *folder.parents):
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+      return False
+    open_to_others = found.st_mode & 0o022
+    if open_to_others and (path == folder or not found.st_mode & stat.S_ISVTX):
+      return False
+  return True
