@@ -1,5 +1,7 @@
 """Nothing blocks the queue, and a request is complete only when its rows are gone."""
 
+import json
+
 from conftest import CONFIG, encodings
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from run_world import (
 )
 
 from legonet_jax.cli import main as cli
+from legonet_jax.ids import hash_ids
 from legonet_jax.runs import (
   journal,
   requests as requests_lib,
@@ -214,6 +217,26 @@ def test_requests_are_taken_in_the_order_of_their_numbers_whatever_the_clock(
   do(path, unlearn(IDS[1:2]))
   last = journal.read(path / "journal.jsonl")[-1]["requests"][0]
   assert int(last.partition("-")[0]) == 4  # numbers go on when the queue was empty
+
+
+def test_a_request_that_costs_too_much_is_masked_and_trained_later(path, capsys):
+  """The limit of `--defer-over`: forgotten at once, healed when there is time."""
+  anchor = int(IDS[np.argmin(hash_ids(CONFIG.seed, IDS))])
+  assert run_cli("unlearn", path, "--ids", IDS[5], "--defer-over", 3, "--json") == 0
+  done = json.loads(capsys.readouterr().out)
+  assert 0 < done["adapters"] <= 3
+  assert done["masked"] == 0
+  args = ["unlearn", path, "--ids", anchor, "--defer-over", done["adapters"]]
+  assert run_cli(*args, "--json") == 0
+  done = json.loads(capsys.readouterr().out)
+  assert done["adapters"] == 0
+  assert done["masked"] > 3
+  row = int(np.flatnonzero(anchor == IDS)[0])
+  assert not traces(anchor, ENCODINGS[row], int(LABELS[row]), path.parent / "run")
+  assert run_cli("heal", path) == 0
+  kept = np.setdiff1d(IDS, [anchor, IDS[5]])
+  assert run_lib.load(path).manifest.digest == refit_digest(kept)
+  assert sound(path)
 
 
 def test_a_store_that_joins_a_run_loses_the_rows_that_the_run_has_forgotten(
