@@ -1,23 +1,26 @@
 """Files from the web: fetched once, resumed if a connection broke, checked by sha256.
 
 A file has its final name only when its hash is right. What has arrived of it so far is
-kept beside it as `.part`, and the next attempt asks the server for the rest.
+kept beside it as `.part`, and the next attempt asks the server for the rest. A server
+is hostile until the hash is checked: it cannot fill the disk, and no link in the cache
+leads its bytes anywhere else.
 """
 
 import errno
-import hashlib
 import http.client
 import os
 import pathlib
-from typing import NamedTuple
+import stat
+from typing import BinaryIO, NamedTuple, NoReturn
 import urllib.error
 import urllib.request
 
 import tqdm
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
 
 _CHUNK = 1 << 20
+MAX_BYTES = 1 << 30  # six times the largest file that is fetched
 # Trying again does not help against these, and the network is not to blame.
 _DISK_ERRORS = {
   errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO,
@@ -45,9 +48,8 @@ def cache_dir() -> pathlib.Path:
 
 
 def sha256_of(path: pathlib.Path) -> str:
-  """The sha256 of a file, in hexadecimal."""
-  with path.open("rb") as file:
-    return hashlib.file_digest(file, "sha256").hexdigest()
+  """The sha256 of a regular file, in hexadecimal."""
+  return untrusted.sha256_of(path, follow=True)
 
 
 def fetch(
@@ -65,7 +67,7 @@ def fetch(
   """
   path = folder / remote.filename
   if path.exists():
-    if sha256_of(path) != remote.sha256:
+    if not path.is_file() or sha256_of(path) != remote.sha256:
       raise errors.DownloadError(
         f"{path} is damaged or another file (sha256 is not {remote.sha256[:12]}…);"
         " delete it and try again"
@@ -100,7 +102,7 @@ def fetch(
 
 def _append(url: str, part: pathlib.Path, timeout: float, progress: bool) -> None:
   """Fetches what is missing of `url` after the bytes that `part` has."""
-  have = part.stat().st_size if part.exists() else 0
+  have = _size_of(part)
   request = urllib.request.Request(url, headers={"User-Agent": "legonet-jax"})
   if have:
     request.add_header("Range", f"bytes={have}-")
@@ -119,18 +121,50 @@ def _append(url: str, part: pathlib.Path, timeout: float, progress: bool) -> Non
   with response:
     resumed = response.status == 206
     have = have if resumed else 0
-    left = response.headers.get("Content-Length")
-    total = have + int(left) if left else None
+    total = None if response.length is None else have + response.length
+    if total is not None and total > MAX_BYTES:
+      _refuse(url, part)
     bar = tqdm.tqdm(
       total=total, initial=have, unit="B", unit_scale=True, desc=part.stem,
       disable=not progress, leave=False,
     )  # fmt: skip
-    with bar, part.open("ab" if resumed else "wb") as file:
+    with bar, _open_part(part, resumed) as file:
       while chunk := response.read(_CHUNK):
+        have += len(chunk)
+        if have > MAX_BYTES:  # it never said how many there are
+          _refuse(url, part)
         file.write(chunk)
         bar.update(len(chunk))
       file.flush()
       os.fsync(file.fileno())
-      have = file.tell()
     if total is not None and have < total:
       raise http.client.IncompleteRead(b"", total - have)
+
+
+def _size_of(part: pathlib.Path) -> int:
+  """How many bytes have arrived; a part that grew too large is begun again."""
+  try:
+    found = part.lstat()
+  except FileNotFoundError:
+    return 0
+  if not stat.S_ISREG(found.st_mode):
+    raise errors.DownloadError(f"{part} is not a regular file; delete it and try again")
+  if found.st_size > MAX_BYTES:
+    part.unlink()
+    return 0
+  return found.st_size
+
+
+def _open_part(part: pathlib.Path, resumed: bool) -> BinaryIO:
+  """Opens a part for writing, never through a link."""
+  flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+  flags |= os.O_APPEND if resumed else os.O_TRUNC
+  return os.fdopen(os.open(part, flags, 0o666), "wb")
+
+
+def _refuse(url: str, part: pathlib.Path) -> NoReturn:
+  part.unlink(missing_ok=True)
+  raise errors.DownloadError(
+    f"{url} sends more than {MAX_BYTES:,} bytes, which is not the file; nothing was"
+    " kept, try another network"
+  )

@@ -17,28 +17,20 @@ import math
 import os
 import pathlib
 import stat
-import struct
 from typing import IO, Any
 import warnings
 import zipfile
-import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, zips
 
 # Arrays of real numbers hardly compress; masks and labels do.
 _MAX_RATIO, _FREE_BYTES = 100, 64 << 20
 _MAX_TEXT = 256 << 20
 _MAX_HEADER = 10_000  # of an array; numpy's own bound
 _CHUNK = 16 << 20
-_ZIP_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What reading a zip file raises on bytes that are not what they claim to be.
-DAMAGED_ZIP = (
-  zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, ValueError,
-  RuntimeError, OverflowError, OSError,
-)  # fmt: skip
 _HEADERS = {
   b"\x93NUMPY\x01\x00": (np.lib.format.read_array_header_1_0, 2),
   b"\x93NUMPY\x02\x00": (np.lib.format.read_array_header_2_0, 4),
@@ -164,7 +156,7 @@ def read_npz(path: pathlib.Path, *, follow: bool = True) -> dict[str, NDArray[An
   with open_plain(path, follow=follow) as file:
     try:
       return _read_archive(file, path)
-    except DAMAGED_ZIP as e:
+    except zips.DAMAGED as e:
       if isinstance(e, errors.LegoError):
         raise
       raise errors.DataError(
@@ -177,7 +169,7 @@ def _read_archive(
 ) -> dict[str, NDArray[Any]]:
   size = os.fstat(file.fileno()).st_size
   with zipfile.ZipFile(file) as archive:
-    members = check_members(archive, size)
+    members = zips.check_members(archive, size)
     total = sum(member.file_size for member in members.values())
     if total > _MAX_RATIO * size + _FREE_BYTES:
       raise errors.DataError(
@@ -192,27 +184,6 @@ def _read_archive(
       with archive.open(member) as part:
         arrays[name] = _read_array(part, member.file_size, title)
   return arrays
-
-
-def check_members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-  """The members of a zip file of `size` bytes, by name.
-
-  Raises:
-    BadZipFile: if one is encrypted, is compressed in a way whose output cannot be
-      bounded, has the name of another, or if they claim to share bytes.
-  """
-  members = archive.infolist()
-  if any(member.flag_bits & 1 for member in members):
-    raise zipfile.BadZipFile("encrypted; save it without a password")
-  # Python unpacks bzip2 and LZMA in one go, however much comes out.
-  if any(m.compress_type not in _ZIP_KINDS for m in members):
-    raise zipfile.BadZipFile("compressed by something else than deflate")
-  by_name = {member.filename: member for member in members}
-  if len(by_name) < len(members):
-    raise zipfile.BadZipFile("two members of one name")
-  if sum(member.compress_size for member in members) > size:
-    raise zipfile.BadZipFile("members that overlap")
-  return by_name
 
 
 def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
@@ -249,7 +220,7 @@ def _read_header(
     np.zeros((0, *shape), dtype)  # raises where numpy has no such shape
   except Exception as e:  # the header is an expression, and much can be wrong with one
     raise errors.DataError(
-      f"{name} is not an array of numpy ({one_line(e) or type(e).__name__})"
+      f"{name} is not an array of numpy ({one_line(e) or 'an odd header'})"
     ) from None
   if dtype.hasobject:
     raise errors.DataError(f"{name} holds pickled objects, which are never loaded")

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import pathlib
 import pickle
 import pickletools
@@ -14,7 +15,7 @@ from PIL import Image
 import pytest
 
 from legonet_jax import data, errors
-from legonet_jax.data import cifar, dataset as dataset_lib, folder, tfds
+from legonet_jax.data import cifar, cifar_names, dataset as dataset_lib, folder, tfds
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (7, 3, 32, 32), np.uint8)  # 4 train in two files, 3 test
@@ -75,6 +76,23 @@ def _pack(place, release, content, extra=()):
   return path
 
 
+@pytest.fixture
+def official(monkeypatch):
+  """Makes an archive the official one of its name, by its hash."""
+
+  def accept(path):
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    releases = [
+      release._replace(archive=release.archive._replace(sha256=digest))
+      if release.archive.filename == path.name
+      else release
+      for release in cifar._RELEASES["cifar10"]
+    ]
+    monkeypatch.setitem(cifar._RELEASES, "cifar10", tuple(releases))
+
+  return accept
+
+
 def _check_tiny(found):
   np.testing.assert_array_equal(found.ids, [0, 1, 2, 3, 50_000, 50_001, 50_002])
   np.testing.assert_array_equal(found.labels, LABELS)
@@ -85,9 +103,11 @@ def _check_tiny(found):
 @pytest.mark.parametrize("form", [0, 1], ids=["binary", "python"])
 @pytest.mark.parametrize("write", [_unpack, _pack])
 def test_cifar_ids_are_the_official_order_in_every_form(
-  tmp_path, tiny_cifar, form, write
+  tmp_path, tiny_cifar, official, form, write
 ):
-  write(tmp_path, *tiny_cifar[form])
+  archive = write(tmp_path, *tiny_cifar[form])
+  if archive is not None:
+    official(archive)
   found = data.load_dataset("cifar10", 32, folder=tmp_path)
   _check_tiny(found)
   assert found.fingerprint == (
@@ -159,18 +179,49 @@ def test_a_malicious_pickle_in_an_archive_does_not_run(tmp_path, tiny_cifar):
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_corrupt_archive_is_one_clear_error(tmp_path, tiny_cifar, share):
+def test_a_corrupt_archive_is_one_clear_error(tmp_path, tiny_cifar, official, share):
   path = _pack(tmp_path, *tiny_cifar[0])
+  official(path)
   blob = path.read_bytes()
   path.write_bytes(blob[: int(share * len(blob))])
-  with pytest.raises(errors.DataError, match=r"damaged|not the official"):
+  with pytest.raises(errors.DataError, match=r"damaged.*sha256"):
+    data.load_dataset("cifar10", 32, folder=tmp_path)
+  official(path)  # even with the right hash
+  with pytest.raises(errors.DataError, match=r"is damaged \(|not the official file"):
     data.load_dataset("cifar10", 32, folder=tmp_path)
 
 
-def test_nothing_in_an_archive_is_written_anywhere(tmp_path, tiny_cifar):
+def test_an_archive_with_another_hash_is_not_even_opened(
+  tmp_path, tiny_cifar, monkeypatch
+):
+  _pack(tmp_path, *tiny_cifar[0])
+  monkeypatch.setattr(tarfile, "open", None)
+  with pytest.raises(errors.DataError, match="not the official archive"):
+    data.load_dataset("cifar10", 32, folder=tmp_path)
+
+
+def test_the_official_files_are_within_their_bounds():
+  """Sizes as in the archives."""
+  sizes = {
+    ("cifar10", 0, "data_batch_1.bin"): 30_730_000,
+    ("cifar10", 0, "test_batch.bin"): 30_730_000,
+    ("cifar10", 1, "data_batch_1"): 31_035_704,
+    ("cifar100", 0, "train.bin"): 153_700_000,
+    ("cifar100", 0, "test.bin"): 30_740_000,
+    ("cifar100", 1, "train"): 155_249_918,
+  }
+  for (name, form, file), size in sizes.items():
+    release = cifar._RELEASES[name][form]
+    bound = cifar._max_size(release, file)
+    assert size <= bound <= 1.05 * size
+    assert release.pickled or bound == size
+
+
+def test_nothing_in_an_archive_is_written_anywhere(tmp_path, tiny_cifar, official):
   place = tmp_path / "inner"
   place.mkdir()
-  _pack(place, *tiny_cifar[0], extra=[("../escaped", b"x"), ("/tmp/escaped-x", b"x")])
+  extra = [("../escaped", b"x"), ("/tmp/escaped-x", b"x")]
+  official(_pack(place, *tiny_cifar[0], extra=extra))
   _check_tiny(data.load_dataset("cifar10", 32, folder=place))
   assert [p.name for p in tmp_path.rglob("*")] == ["inner", "cifar-10-binary.tar.gz"]
 
@@ -202,7 +253,9 @@ def test_npz_keeps_given_ids_and_sorts_by_them(tmp_path):
     ({"images": np.zeros((3, 4, 4), np.uint8)}, "uint8"),
     ({"images": np.zeros((3, 4, 4, 3), np.float32)}, "uint8"),
     ({"images": np.zeros((0, 4, 4, 3), np.uint8), "labels": []}, "no images|integers"),
-    ({"labels": np.asarray([{}, {}, {}])}, "not a readable"),
+    ({"labels": np.asarray([{}, {}, {}])}, "pickled objects, which are never loaded"),
+    ({"images": np.uint8(3)}, "'images' is one number"),
+    ({"labels": np.int64(3)}, "3 integers"),
   ],
 )
 def test_a_bad_npz_is_refused(tmp_path, change, problem):
@@ -273,6 +326,31 @@ def test_an_unreadable_image_is_named(tmp_path):
     found.read(0, 1)
 
 
+@pytest.mark.parametrize("size", [(4096, 4096), (20, 2000), (1, 1)])
+def test_large_long_and_small_images_are_read(tmp_path, size):
+  path = _image(tmp_path / "1.png", "red", size)
+  assert folder.read_image(path, 8).tolist() == [[[255, 0, 0]] * 8] * 8
+
+
+def test_links_and_folders_among_images(tmp_path):
+  place = tmp_path / "photos"
+  image = _image(tmp_path / "elsewhere" / "x.png", "red")
+  _image(place / "a" / "deep" / "folder.png" / "1.png", "red")
+  (place / "a" / "2.png").symlink_to(image)
+  (place / "a" / "circle").symlink_to(place)
+  (place / "a" / "circle.png").symlink_to(place)
+  found = data.load_dataset(str(place), 8)
+  paths = ["a/deep/folder.png/1.png", "a/2.png"]
+  assert set(found.ids) == {folder.id_of(pathlib.Path(path)) for path in paths}
+  assert found.read(0, 2).shape == (2, 8, 8, 3)
+
+
+def test_names_that_are_not_utf8_have_ids_as_well(tmp_path):
+  name = os.fsdecode(b"\xff.png")
+  _image(tmp_path / "a" / "1.png", "red").rename(tmp_path / "a" / name)
+  assert data.load_dataset(str(tmp_path), 8).ids.shape == (1,)
+
+
 def test_the_fingerprint_notices_every_column():
   columns = np.arange(3), np.zeros(3, np.int32), np.zeros(3, np.uint8), b"x"
   first = dataset_lib.fingerprint(*columns)
@@ -280,3 +358,91 @@ def test_the_fingerprint_notices_every_column():
     if other is not None:
       changed = dataset_lib.fingerprint(*columns[:i], other, *columns[i + 1 :])
       assert changed != first
+
+
+def test_a_folder_names_its_classes(tmp_path):
+  for name in ("fox", "cat", "emu", "dog"):
+    _image(tmp_path / "train" / name / "1.png", "red")
+  _image(tmp_path / "test" / "ant" / "1.png", "red")
+  found = data.load_dataset(str(tmp_path), 8)
+  assert found.classes == ("ant", "cat", "dog", "emu", "fox")
+  row = int(np.flatnonzero(found.split == 1)[0])
+  assert found.classes[found.labels[row]] == "ant"
+  test = data.take(found, "test", None)
+  assert (test.classes, test.labels.tolist()) == (found.classes, [0])
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "x" * 201, "\udcff"])
+def test_a_class_folder_with_a_name_that_cannot_be_shown_is_refused(tmp_path, name):
+  _image(tmp_path / name / "1.png", "red")
+  with pytest.raises(errors.DataError, match="name of class 0") as caught:
+    data.load_dataset(str(tmp_path), 8)
+  assert str(caught.value).isprintable()
+
+
+def test_cifar_has_its_official_names_however_it_came(tmp_path, tiny_cifar):
+  _unpack(tmp_path, *tiny_cifar[0])
+  found = data.load_dataset("cifar10", 32, folder=tmp_path)
+  assert found.classes[:4] == ("airplane", "automobile", "bird", "cat")
+  fine = cifar_names.CLASSES["cifar100"]
+  assert len(set(fine)) == 100
+  assert list(fine) == sorted(fine)
+  assert (fine[0], fine[39], fine[99]) == ("apple", "keyboard", "worm")
+  assert [len(names) for names in cifar_names.CLASSES.values()] == [10, 100]
+
+
+def test_cifar_from_tfds_has_the_names_as_well(monkeypatch):
+  module = types.ModuleType("tensorflow_datasets")
+  module.data_source = lambda name, split, data_dir: [
+    {"id": f"{split}_00000", "image": PIXELS[0].transpose(1, 2, 0), "label": 99}
+  ]
+  monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
+  found = data.load_dataset("cifar100", 32, source="tfds")
+  assert found.classes == cifar_names.CLASSES["cifar100"]
+
+
+def _npz(path, **more):
+  images = np.arange(3 * 4 * 4 * 3, dtype=np.uint8).reshape(3, 4, 4, 3)
+  np.savez(path, images=images, labels=[0, 2, 1], **more)
+  return data.load_dataset(str(path), 32)
+
+
+def test_npz_may_name_its_classes(tmp_path):
+  named = _npz(tmp_path / "x.npz", classes=["cat", "dog", "Füchse", "unused"])
+  assert named.classes == ("cat", "dog", "Füchse", "unused")
+  unnamed = _npz(tmp_path / "x.npz")
+  assert unnamed.classes is None
+  assert unnamed.fingerprint == named.fingerprint
+  assert data.take(named, None, 1).classes == named.classes
+
+
+@pytest.mark.parametrize(
+  ("classes", "problem"),
+  [
+    (["cat", "dog"], "labels up to 2"),
+    ([], "array of strings"),
+    (["cat", "dog", "cat"], "two classes"),
+    (["cat", "dog", ""], "class 2"),
+    (["cat", "dog", "a\tb"], "class 2"),
+    (["cat", "dog", "x" * 201], "class 2"),
+    (["cat", "dog", "\ud800"], "class 2|not text"),
+    ([b"cat", b"dog", b"emu"], "array of strings"),
+    ([0, 1, 2], "array of strings"),
+    ([["cat", "dog", "emu"]], "array of strings"),
+    ("cat", "array of strings"),
+    (np.full(3, 0x110000, np.uint32).view("<U1"), "not text"),
+  ],
+)
+def test_bad_class_names_in_an_npz_are_refused(tmp_path, classes, problem):
+  with pytest.raises(errors.DataError, match=problem) as caught:
+    _npz(tmp_path / "x.npz", classes=np.asarray(classes))
+  assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("label", [2**31, 2**32 + 1, 2**63 - 1, 2**64 - 1])
+def test_a_label_that_does_not_fit_is_refused_and_never_wrapped(tmp_path, label):
+  images = np.zeros((3, 4, 4, 3), np.uint8)
+  labels = np.asarray([0, 1, label], np.uint64)
+  np.savez(tmp_path / "x.npz", images=images, labels=labels)
+  with pytest.raises(errors.DataError, match="label"):
+    data.load_dataset(str(tmp_path / "x.npz"), 32)

@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import os
+import resource
 import threading
 
 import pytest
@@ -23,7 +24,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       self.end_headers()
       return
     self.send_response(206 if start else 200)
-    self.send_header("Content-Length", str(len(DATA) - start))
+    if self.server.length:
+      length = len(DATA) - start if self.server.length is True else self.server.length
+      self.send_header("Content-Length", str(length))
     self.end_headers()
     stop = self.server.breaks.pop(0) if self.server.breaks else len(DATA)
     self.wfile.write(DATA[start:stop])
@@ -36,6 +39,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def server():
   httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
   httpd.ranges, httpd.breaks, httpd.resumable = [], [], True
+  httpd.length = True
   thread = threading.Thread(target=httpd.serve_forever)
   thread.start()
   yield httpd
@@ -107,9 +111,56 @@ def test_offline_says_where_to_put_the_file(tmp_path):
 
 
 def test_a_full_disk_is_an_oserror_not_a_network_problem(server, tmp_path):
-  (tmp_path / "file.pth.part").symlink_to("/dev/full")
-  with pytest.raises(OSError, match="No space left"):
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, before[1]))
+  try:
+    with pytest.raises(OSError, match="File too large"):
+      fetch.fetch(_remote(server), tmp_path, progress=False)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+  assert server.ranges == [None]
+
+
+def test_bytes_never_go_through_a_link_in_the_cache(server, tmp_path):
+  target = tmp_path / "target"
+  target.write_bytes(b"mine")
+  (tmp_path / "file.pth.part").symlink_to(target)
+  with pytest.raises(errors.DownloadError, match="not a regular file"):
     fetch.fetch(_remote(server), tmp_path, progress=False)
+  assert target.read_bytes() == b"mine"
+
+
+def test_a_fifo_in_the_cache_is_refused_and_not_waited_for(server, tmp_path):
+  os.mkfifo(tmp_path / "file.pth.part")
+  with pytest.raises(errors.DownloadError, match="not a regular file"):
+    fetch.fetch(_remote(server), tmp_path, progress=False)
+  os.mkfifo(tmp_path / "file.pth")
+  with pytest.raises(errors.DownloadError, match="delete it"):
+    fetch.fetch(_remote(server), tmp_path, progress=False)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_server_cannot_fill_the_disk(server, tmp_path, monkeypatch, said):
+  monkeypatch.setattr(fetch, "MAX_BYTES", 100_000, raising=False)
+  server.length = said
+  with pytest.raises(errors.DownloadError, match="more than 100,000 bytes"):
+    fetch.fetch(_remote(server), tmp_path, progress=False)
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_length_that_is_no_number_is_ignored(server, tmp_path):
+  server.length = "many"
+  assert fetch.fetch(_remote(server), tmp_path, progress=False).read_bytes() == DATA
+
+
+def test_a_part_that_grew_beyond_all_bounds_is_begun_again(
+  server, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(fetch, "MAX_BYTES", len(DATA), raising=False)
+  with (tmp_path / "file.pth.part").open("wb") as file:
+    file.truncate(len(DATA) + 1)
+  assert fetch.fetch(_remote(server), tmp_path, progress=False).read_bytes() == DATA
+  assert server.ranges == [None]
 
 
 def test_the_cache_folder_can_be_chosen(monkeypatch, tmp_path):

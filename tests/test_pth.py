@@ -152,6 +152,62 @@ def test_a_tensor_beyond_its_storage_is_refused(tmp_path, pickled, tensor):
     pth.read_pth(_zip(tmp_path / "x.pth", pickled({"a": tensor}), {"0": A}))
 
 
+def test_a_file_as_torch_writes_it_is_read(tmp_path):
+  """Instruction by instruction, with the versions of modules at the end."""
+  data = (
+    b"\x80\x02ccollections\nOrderedDict\nq\x00)Rq\x01(X\x06\x00\x00\x00weightq\x02"
+    b"ctorch._utils\n_rebuild_tensor_v2\nq\x03((X\x07\x00\x00\x00storageq\x04ctorch\n"
+    b"FloatStorage\nq\x05X\x01\x00\x00\x000q\x06X\x03\x00\x00\x00cpuq\x07K\x02tq\x08"
+    b"QK\x00K\x02\x85q\tK\x01\x85q\n\x89h\x00)Rq\x0btq\x0cRq\rX\x13\x00\x00\x00"
+    b"num_batches_trackedq\x0eh\x03((h\x04ctorch\nLongStorage\nq\x0fX\x01\x00\x00\x00"
+    b"1q\x10h\x07K\x01tq\x11QK\x00))\x89h\x00)Rq\x12tq\x13Rq\x14u}q\x15X\t\x00\x00"
+    b"\x00_metadataq\x16h\x00)Rq\x17X\x00\x00\x00\x00q\x18}q\x19X\x07\x00\x00\x00"
+    b"versionq\x1aK\x02sssb."
+  )
+  path = _zip(tmp_path / "x.pth", data, {"0": B, "1": np.int64([5])})
+  found = pth.read_pth(path)
+  np.testing.assert_array_equal(found["weight"], B)
+  assert found["num_batches_tracked"] == 5
+  assert found["num_batches_tracked"].shape == ()
+
+
+def test_a_dict_as_python_2_wrote_it_is_read(tmp_path):
+  """With byte strings, and all pairs as an argument."""
+  store = b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x02NtQ"
+  tensor = b"ctorch._utils\n_rebuild_tensor\n(" + store + b"K\x00K\x02\x85K\x01\x85tR"
+  data = b"\x80\x02ccollections\nOrderedDict\n](](U\x01b" + tensor + b"ee\x85R."
+  np.testing.assert_array_equal(
+    pth.read_pth(_legacy(tmp_path / "x.pth", data, {"0": B}))["b"], B
+  )
+
+
+def test_a_checkpoint_with_tensors_elsewhere_is_read(tmp_path, pickled):
+  """Legacy storages follow each other, those that nobody asked for as well."""
+  tree = {
+    "optimizer": {"state": {140_000_000_000_000: {"m": _FakeTensor("0", A)}}},
+    "state_dict": {"b": _FakeTensor("1", B)},
+  }
+  path = _legacy(tmp_path / "x.pth", pickled(tree), {"0": A, "1": B})
+  np.testing.assert_array_equal(pth.read_pth(path)["b"], B)
+
+
+def test_a_pickle_cannot_change_this_library(tmp_path):
+  """An instruction sets attributes of what is on the stack, be it a function."""
+  change = b"N}X\x05\x00\x00\x00ownedK\x01s\x86b."
+  path = tmp_path / "x.pth"
+  path.write_bytes(b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n" + change)
+  with pytest.raises(errors.WeightsError):
+    pth.read_pth(path)
+  assert not hasattr(pth._rebuild_tensor, "owned")
+
+
+@pytest.mark.parametrize("names", [("a", "module.a"), ("module.a", "a")])
+def test_two_tensors_of_one_name_are_refused(tmp_path, pickled, names):
+  tree = {name: _FakeTensor("0", A) for name in names}
+  with pytest.raises(errors.WeightsError, match="two tensors of one name"):
+    pth.read_pth(_zip(tmp_path / "x.pth", pickled(tree), {"0": A}))
+
+
 def test_a_compressed_zip_is_refused_before_it_is_unpacked(tmp_path, pickled):
   data = pickled({"a": _FakeTensor("0", A)})
   path = _zip(tmp_path / "x.pth", data, {"0": A}, zipfile.ZIP_DEFLATED)

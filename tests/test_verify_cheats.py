@@ -198,9 +198,7 @@ def test_a_settled_request_that_a_crash_left_is_reported_and_cleaned(path, capsy
   finished = entries[-1]["requests"][0]
   request = path / "requests" / f"{finished}.npz"
   np.savez(request, ids=IDS[5:6])
-  assert "leftovers" in [
-    c.name for c in verify_lib.verify(path).checks if not c.passed
-  ]
+  assert "leftovers" in [c.name for c in verify_lib.verify(path).checks if not c.passed]
   do(path)
   assert not request.exists()
   assert not verdict(path, capsys)

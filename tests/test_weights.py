@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -84,6 +85,42 @@ def test_the_classification_layer_is_left_out(tmp_path):
   assert loaded.sha256 == fetch.sha256_of(path)
   assert loaded.source == "w.safetensors"
   assert set(loaded.variables["params"]) == set(shapes("resnet18")["params"])
+
+
+@pytest.mark.parametrize(
+  ("name", "change", "problem"),
+  [
+    ("conv1.weight", lambda x: np.where(x == x.max(), np.nan, x), "not finite"),
+    ("conv1.weight", lambda x: np.float64(x) * 1e300, "not finite"),
+    ("layer1.0.bn1.bias", lambda x: x.astype(np.int32), "of int32, not float"),
+    ("layer1.0.bn1.bias", lambda x: x > 0, "of bool, not float"),
+    ("layer1.0.bn1.bias", lambda x: x.astype(np.complex64), "not float"),
+    ("bn1.running_var", lambda x: -x, "negative variances"),
+  ],
+)
+def test_weights_that_are_no_sound_numbers_are_refused(name, change, problem):
+  state = torchvision_state("resnet18")
+  state[name] = change(state[name])
+  with pytest.raises(errors.WeightsError, match=f"tensor '{name}' .*{problem}"):
+    weights.from_torchvision(resnet.build_resnet("resnet18"), state)
+
+
+def test_a_tensor_in_the_place_of_another_is_refused():
+  state = torchvision_state("resnet18")
+  state["bn1.weight"] = state["conv1.weight"]
+  with pytest.raises(errors.WeightsError, match="has the place of another"):
+    weights.from_torchvision(resnet.build_resnet("resnet18"), state)
+
+
+def test_bfloat16_weights_are_read(tmp_path):
+  state = torchvision_state("resnet18")
+  short = {name: value.astype(ml_dtypes.bfloat16) for name, value in state.items()}
+  path = tmp_path / "w.safetensors"
+  safetensors.numpy.save_file(short, path)
+  loaded = weights.load(resnet.build_resnet("resnet18"), path).variables
+  np.testing.assert_array_equal(
+    loaded["params"]["conv1"]["scale"], short["bn1.weight"].astype(np.float32)
+  )
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".txt"])

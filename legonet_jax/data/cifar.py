@@ -2,9 +2,10 @@
 
 Ids are the official order: 0 ... 49,999 for the training images, 50,000 ... 59,999 for
 the test images. The files may lie in a folder as the archives, or unpacked; the binary
-version is preferred to the Python one. Archives are read in memory, never unpacked, so
-no path in them can lead anywhere. The Python version is a pickle: only files with the
-right hash are opened, and even then by an unpickler that knows numpy arrays only.
+version is preferred to the Python one. An archive is opened only if its hash is right,
+and read in memory, never unpacked, so no path in it can lead anywhere. The Python
+version is a pickle: only files with the right hash are opened, and even then by an
+unpickler that knows numpy arrays only. No file is read beyond its official size.
 """
 
 import gzip
@@ -19,12 +20,16 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, fetch
+from legonet_jax import errors, fetch, untrusted
+from legonet_jax.data.cifar_names import CLASSES
 from legonet_jax.data.dataset import TEST, TRAIN, Dataset, make_dataset
 
 _HOST = "https://www.cs.toronto.edu/~kriz"
 _PIXELS = 3 * 32 * 32
 _TEST_START = 50_000
+_ROWS = {TRAIN: 50_000, TEST: 10_000}
+# The Python version keeps an image's label and file name in about 33 bytes.
+_MAX_PICKLED_EXTRA = 128
 
 
 class _Release(NamedTuple):
@@ -136,8 +141,16 @@ def _folder_files(place: pathlib.Path, release: _Release) -> dict[str, bytes]:
     path = place / release.folder / name
     if not path.is_file():
       raise errors.DataError(f"{path} is missing; unpack {release.archive.url} again")
-    files[name] = path.read_bytes()
+    files[name] = untrusted.read_bytes(path, limit=_max_size(release, name))
   return files
+
+
+def _max_size(release: _Release, file: str) -> int:
+  """The size of an official file; of a pickled one, what it surely stays below."""
+  splits = {name: split for name, split, _ in release.files}
+  rows = _ROWS[splits[file]] // list(splits.values()).count(splits[file])
+  extra = _MAX_PICKLED_EXTRA if release.pickled else release.label_bytes
+  return rows * (extra + _PIXELS)
 
 
 def _archive_files(place: pathlib.Path, release: _Release) -> dict[str, bytes]:
@@ -145,16 +158,26 @@ def _archive_files(place: pathlib.Path, release: _Release) -> dict[str, bytes]:
   path = place / release.archive.filename
   wanted = {f"{release.folder}/{name}": name for name, _, _ in release.files}
   files = {}
-  try:
-    with tarfile.open(path, "r:gz") as archive:
-      for member in archive:
-        if member.name in wanted and member.isfile():
-          file = archive.extractfile(member)
-          files[wanted[member.name]] = file.read() if file else b""
-  except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as e:
-    raise errors.DataError(
-      f"{path} is damaged ({e}); delete it and download {release.archive.url}"
-    ) from None
+  with untrusted.open_plain(path) as packed:
+    # Before it is unpacked: 3 MB of zeros become 3 GB.
+    if hashlib.file_digest(packed, "sha256").hexdigest() != release.archive.sha256:
+      raise errors.DataError(
+        f"{path} is damaged or not the official archive (sha256 differs); delete it and"
+        f" download {release.archive.url}"
+      )
+    packed.seek(0)
+    try:
+      with tarfile.open(fileobj=packed, mode="r:gz") as archive:
+        for member in archive:
+          if member.name in wanted and member.isfile():
+            name = wanted[member.name]
+            file = archive.extractfile(member)
+            files[name] = file.read(_max_size(release, name) + 1) if file else b""
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as e:
+      raise errors.DataError(
+        f"{path} is damaged ({untrusted.one_line(e)}); delete it and download"
+        f" {release.archive.url}"
+      ) from None
   return files
 
 
@@ -178,7 +201,9 @@ def _from_files(name: str, release: _Release, files: dict[str, bytes]) -> Datase
   ids = np.concatenate(
     [np.arange((part == TRAIN).sum()), _TEST_START + np.arange((part == TEST).sum())]
   )
-  return make_dataset(name, np.concatenate(images), np.concatenate(labels), ids, part)
+  return make_dataset(
+    name, np.concatenate(images), np.concatenate(labels), ids, part, CLASSES[name]
+  )
 
 
 def _parse_binary(

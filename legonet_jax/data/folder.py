@@ -4,19 +4,19 @@
     photos/dog/002.jpg          photos/test/dog/002.jpg
 
 With `train` and `test` on top these are the splits, else everything is training data.
-Labels number the class folders in alphabetical order. An image's id is a hash of its
-path below the folder, so adding or removing other images never changes it; renaming the
-file does. Images are scaled to the wanted size on their shorter side, then cut to their
-central square.
+Labels number the class folders in alphabetical order, and the folders' names go along
+as the names of the classes. An image's id is a hash of its path below the folder, so
+adding or removing other images never changes it; renaming the file does. Images are
+scaled to the wanted size on their shorter side, then cut to their central square.
 """
 
 import hashlib
+import os
 import pathlib
 
 import numpy as np
-from PIL import Image
 
-from legonet_jax import errors
+from legonet_jax import errors, names, untrusted
 from legonet_jax.data.dataset import (
   SPLITS,
   Dataset,
@@ -24,8 +24,7 @@ from legonet_jax.data.dataset import (
   check_columns,
   fingerprint,
 )
-
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
+from legonet_jax.data.image import SUFFIXES, read_image
 
 
 def load_folder(path: pathlib.Path, size: int) -> Dataset:
@@ -44,10 +43,11 @@ def load_folder(path: pathlib.Path, size: int) -> Dataset:
     raise errors.DataError(
       f"{path} has no class folders; put images in {path}/<class>/"
     )
+  named = names.check_classes(str(path), classes, len(classes))
   files, labels, splits = [], [], []
   for split, top in enumerate(split_tops):
     for folder in _folders(top):
-      found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in _SUFFIXES)
+      found = _images_below(folder, path)
       if not found:
         raise errors.DataError(
           f"class folder {folder} has no images; fill or remove it"
@@ -66,35 +66,44 @@ def load_folder(path: pathlib.Path, size: int) -> Dataset:
   )
   content = hashlib.sha256()
   for file in rows:
-    content.update(hashlib.sha256(file.read_bytes()).digest())
+    with untrusted.open_plain(file) as opened:
+      content.update(hashlib.file_digest(opened, "sha256").digest())
 
   def read(start: int, stop: int) -> Images:
     return np.stack([read_image(file, size) for file in rows[start:stop]])
 
   print_ = fingerprint(*columns, content.digest())
-  return Dataset(path.name, *columns, read, print_)
+  return Dataset(path.name, *columns, read, print_, named)
 
 
 def id_of(relative: pathlib.Path) -> int:
   """63 bits of the sha256 of a path, written with slashes."""
-  digest = hashlib.sha256(relative.as_posix().encode()).digest()
+  # Names that are not UTF-8 are allowed on Linux, and have an id as well.
+  path = relative.as_posix().encode(errors="surrogateescape")
+  digest = hashlib.sha256(path).digest()
   return int.from_bytes(digest[:8], "big") >> 1
 
 
-def read_image(path: pathlib.Path, size: int) -> Images:
-  """The central square of an image, [size, size, 3] uint8."""
-  try:
-    with Image.open(path) as image:
-      rgb = image.convert("RGB")
-  except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+def _images_below(folder: pathlib.Path, top: pathlib.Path) -> list[pathlib.Path]:
+  """All images in a class folder, at any depth, sorted.
+
+  Links to files count, links to folders do not, so that there are no circles.
+  """
+  real = folder.resolve()
+  if top.resolve().is_relative_to(real):
     raise errors.DataError(
-      f"cannot read image {path} ({e}); mend or remove it"
-    ) from None
-  shorter = min(rgb.size)
-  wide, high = (max(size, round(side * size / shorter)) for side in rgb.size)
-  rgb = rgb.resize((wide, high), Image.Resampling.BILINEAR)
-  left, top = (wide - size) // 2, (high - size) // 2
-  return np.asarray(rgb.crop((left, top, left + size, top + size)))
+      f"class folder {folder} is a link to {real}, which holds all classes; remove it"
+    )
+  found, waiting = [], [folder]
+  while waiting:
+    with os.scandir(waiting.pop()) as entries:
+      for entry in entries:
+        entry_path = pathlib.Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+          waiting.append(entry_path)
+        elif entry_path.suffix.lower() in SUFFIXES and not entry.is_dir():
+          found.append(entry_path)
+  return sorted(found)
 
 
 def _folders(top: pathlib.Path) -> list[pathlib.Path]:

@@ -1,44 +1,61 @@
 """Images from an `.npz` file.
 
 It holds `images` [N, H, W, 3] uint8 and `labels` [N], and if you have them `ids` [N]
-(else the row numbers) and `split` [N] (0 train, 1 test; else all train).
+(else the row numbers), `split` [N] (0 train, 1 test; else all train) and `classes` [C],
+the names of the labels 0 ... C - 1 (text; else nobody knows them).
 """
 
+from collections.abc import Mapping
 import pathlib
+import sys
 from typing import Any
-import zipfile
-import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted
 from legonet_jax.data.dataset import Dataset, make_dataset
 
 
 def load_npz(path: pathlib.Path) -> Dataset:
   """The dataset in `path`."""
   arrays = read_arrays(path, "images")
-  return make_dataset(
-    path.name, arrays["images"], arrays["labels"], arrays["ids"], arrays["split"]
-  )
+  columns = arrays["labels"], arrays["ids"], arrays["split"]
+  classes = read_classes(path.name, arrays)
+  return make_dataset(path.name, arrays["images"], *columns, classes)
 
 
 def read_arrays(path: pathlib.Path, content: str) -> dict[str, NDArray[Any]]:
   """`content`, labels, ids and split of an `.npz` file, nothing pickled among them."""
   if not path.is_file():
     raise errors.DataError(f"no file {path}; check the path")
-  try:
-    with np.load(path, allow_pickle=False) as file:
-      arrays = {name: file[name] for name in file.files}
-  except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as e:
-    raise errors.DataError(f"{path} is not a readable .npz of arrays ({e})") from None
+  arrays = untrusted.read_npz(path)
   for name in (content, "labels"):
     if name not in arrays:
-      raise errors.DataError(
-        f"{path} has no array '{name}'; it has {', '.join(arrays)}"
-      )
+      there = untrusted.one_line(", ".join(arrays)) or "none"
+      raise errors.DataError(f"{path} has no array '{name}'; it has {there}")
+  if arrays[content].ndim == 0:
+    raise errors.DataError(f"{path}: '{content}' is one number; give an array")
   count = len(arrays[content])
   arrays.setdefault("ids", np.arange(count))
   arrays.setdefault("split", np.zeros(count, np.uint8))
   return arrays
+
+
+def read_classes(
+  name: str, arrays: Mapping[str, NDArray[Any]]
+) -> tuple[str, ...] | None:
+  """The array `classes` as text, or None if there is none; `name` is for messages."""
+  classes = arrays.get("classes")
+  if classes is None:
+    return None
+  if classes.ndim != 1 or classes.dtype.kind != "U":
+    raise errors.DataError(
+      f"{name}: classes are {classes.dtype}{list(classes.shape)}; give an array of"
+      " strings, one for each class"
+    )
+  number = np.dtype(np.uint32).newbyteorder(classes.dtype.byteorder)
+  codes = np.frombuffer(classes.tobytes(), number)
+  if codes.size and codes.max() > sys.maxunicode:  # numpy would fail with SystemError
+    raise errors.DataError(f"{name}: classes are not text; save them again")
+  return tuple(classes.tolist())

@@ -1,27 +1,30 @@
 """PyTorch's `.pth` files, read without torch and without running any of their code.
 
-A `.pth` is a pickle, and a pickle is a program. The reader below knows the handful of
-names that a file of tensors needs and refuses every other one, so nothing in a file can
-name a function to call. Sizes and strides are checked against the bytes that are there.
+A `.pth` is a pickle, and a pickle is a program. The machine that runs it here
+(`unpickle`) knows the handful of names that a file of tensors needs and refuses every
+other one. What a file claims (sizes, strides, lengths of storages) is compared with the
+bytes that are there before memory is taken, so 362 bytes cannot become gigabytes.
 
     zip     <any>/data.pkl and one file <any>/data/<key> per storage   (torch >= 1.6)
     legacy  magic, version, system pickles; the data pickle; the storages one by one
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 import io
+import math
+import os
 import pathlib
 import pickle
 import struct
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 import zipfile
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
+from legonet_jax import errors, untrusted, zips
+from legonet_jax.encoder import unpickle
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES: Mapping[str, Any] = {
@@ -36,12 +39,12 @@ _DTYPES: Mapping[str, Any] = {
   "ByteStorage": np.uint8,
   "BoolStorage": np.bool_,
 }
-# What unpickling may raise on bytes that are not what they claim to be.
+# What reading raises on bytes that are not what they claim to be.
 _MALFORMED = (
-  pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, IndexError, TypeError,
-  AttributeError, ValueError, struct.error, UnicodeDecodeError, NotImplementedError,
-  OverflowError, MemoryError, RecursionError,
+  *zips.DAMAGED, pickle.UnpicklingError, IndexError, TypeError,
 )  # fmt: skip
+_MAX_DIMS = 8
+_FREE_BYTES = 1 << 16  # of tensors that share numbers, beyond twice the file
 
 
 class _Storage(NamedTuple):
@@ -66,125 +69,136 @@ def read_pth(path: pathlib.Path) -> dict[str, NDArray[Any]]:
     WeightsError: if the file is damaged, or is not a plain dict of tensors.
   """
   try:
-    with path.open("rb") as file:
-      if zipfile.is_zipfile(file):
-        tree, storages = _read_zip(file)
-      else:
-        file.seek(0)
-        tree, storages = _read_legacy(file)
-    return {name: _resolve(t, storages) for name, t in _tensors(tree).items()}
+    with untrusted.open_plain(path) as file:
+      size = os.fstat(file.fileno()).st_size
+      zipped = file.read(4) == b"PK\3\4"
+      file.seek(0)
+      return (_read_zip if zipped else _read_legacy)(file, size)
+  except errors.DataError as e:
+    raise errors.WeightsError(str(e)) from None
   except errors.LegoError as e:
     raise errors.WeightsError(f"{path}: {e}") from None
   except _MALFORMED as e:
+    why = f"{type(e).__name__} {untrusted.one_line(e, 80)}".strip()
     raise errors.WeightsError(
-      f"{path} is not a readable .pth file ({type(e).__name__}); download it again"
+      f"{path} is not a readable .pth file ({why}); download it again"
     ) from None
 
 
-def _tensors(tree: object) -> dict[str, _Tensor]:
-  """The tensors of a state dict; also of one wrapped as {"state_dict": ...}."""
+def _read_zip(file: IO[bytes], size: int) -> dict[str, NDArray[Any]]:
+  with zipfile.ZipFile(file) as archive:
+    members = zips.check_members(archive, size)
+    if any(m.compress_type != zipfile.ZIP_STORED for m in members.values()):
+      raise errors.WeightsError("compressed, which torch.save never does")
+    names = [name for name in members if name.endswith("/data.pkl")]
+    if len(names) != 1:
+      raise errors.WeightsError("a zip file without a PyTorch state dict")
+    root = names[0].removesuffix("data.pkl")
+    order = members.get(f"{root}byteorder")
+    if order is not None and archive.read(order) != b"little":
+      raise errors.WeightsError("saved on a big-endian machine; convert it there")
+    machine = unpickle.Machine(io.BytesIO(archive.read(names[0])), _CALLS, _to_storage)
+    tensors = _tensors(machine.run(), size)
+    keys = {tensor.storage.key for tensor in tensors.values()}
+    storages = {key: archive.read(f"{root}data/{key}") for key in keys}
+  return {name: _resolve(t, storages[t.storage.key]) for name, t in tensors.items()}
+
+
+def _read_legacy(file: IO[bytes], size: int) -> dict[str, NDArray[Any]]:
+  seen: dict[str, _Storage] = {}
+
+  def load(pid: object) -> _Storage:
+    storage = _to_storage(pid)
+    if seen.setdefault(storage.key, storage) != storage:
+      raise TypeError("two storages of one name")
+    return storage
+
+  machine = unpickle.Machine(file, _CALLS, load)
+  if machine.run() != _LEGACY_MAGIC:
+    raise pickle.UnpicklingError("wrong magic number")
+  machine.run()  # protocol version
+  machine.run()  # byte order and sizes of C types; storages are always little-endian
+  tensors = _tensors(machine.run(), size)
+  storages = {}
+  for key in machine.run():
+    (count,) = struct.unpack("<q", file.read(8))
+    length = count * seen[str(key)].dtype.itemsize
+    if not 0 <= length <= size - file.tell():
+      raise EOFError("a storage beyond the end of the file")
+    storages[str(key)] = file.read(length)
+  return {name: _resolve(t, storages[t.storage.key]) for name, t in tensors.items()}
+
+
+def _to_storage(pid: object) -> _Storage:
+  match pid:
+    case ("storage", unpickle.Name(name=name), str() | int() as key, _, int(n), *_):
+      return _Storage(str(key), np.dtype(_DTYPES[name]), n)
+  raise TypeError("not a storage")
+
+
+def _rebuild_tensor(
+  storage: Any, offset: Any, shape: Any, strides: Any, *_: object
+) -> _Tensor:
+  if not isinstance(storage, _Storage):
+    raise TypeError("a tensor without storage")
+  # One long tuple can be the shape of many tensors: its length comes first.
+  if any(type(t) is not tuple or len(t) > _MAX_DIMS for t in (shape, strides)):
+    raise TypeError("a tensor of odd shape")
+  if any(type(n) is not int or n < 0 for n in (offset, *shape, *strides)):
+    raise TypeError("a tensor of odd shape")
+  return _Tensor(storage, offset, shape, strides)
+
+
+def _rebuild_parameter(tensor: object, *_: object) -> object:
+  return tensor
+
+
+_CALLS: Mapping[unpickle.Name, Callable[..., object] | None] = {
+  unpickle.ORDERED_DICT: None,
+  unpickle.Name("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
+  unpickle.Name("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+  unpickle.Name("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+  **{unpickle.Name("torch", name): None for name in _DTYPES},
+}
+
+
+def _tensors(tree: object, size: int) -> dict[str, _Tensor]:
+  """The tensors of a state dict; also of one wrapped as {"state_dict": ...}.
+
+  Raises:
+    WeightsError: if there are none, or if they need more bytes than a file of `size`
+      bytes can hold.
+  """
   for wrapper in ("state_dict", "model"):
     if isinstance(tree, dict) and isinstance(tree.get(wrapper), dict):
       tree = tree[wrapper]
   if not isinstance(tree, dict):
     raise errors.WeightsError("no dict of tensors in it; save `model.state_dict()`")
   found = {str(k): v for k, v in tree.items() if isinstance(v, _Tensor)}
-  return {name.removeprefix("module."): tensor for name, tensor in found.items()}
+  total = 0
+  for name, tensor in found.items():
+    count = math.prod(tensor.shape)
+    total += count * tensor.storage.dtype.itemsize
+    if count > tensor.storage.length or total > 2 * size + _FREE_BYTES:
+      raise errors.WeightsError(
+        f"tensor '{untrusted.one_line(name)}' claims {count:,} numbers, more than are"
+        " there; save a contiguous copy"
+      )
+  tensors = {name.removeprefix("module."): t for name, t in found.items()}
+  if len(tensors) < len(found):
+    raise errors.WeightsError("two tensors of one name, with and without 'module.'")
+  return tensors
 
 
-class _Unpickler(pickle.Unpickler):
-  """Builds dicts, lists and tensor descriptions; refuses everything else."""
-
-  def find_class(self, module: str, name: str) -> Any:
-    if (module, name) == ("collections", "OrderedDict"):
-      return OrderedDict
-    if module == "torch._utils" and name in _REBUILD:
-      return _REBUILD[name]
-    if module == "torch" and name in _DTYPES:
-      return name
-    raise errors.WeightsError(
-      f"it asks to run '{module}.{name}', which no file of weights needs;"
-      " it may be malicious and was not loaded"
-    )
-
-  def persistent_load(self, pid: Any) -> _Storage:
-    kind, name, key, _, count = pid[:5]
-    if kind != "storage" or int(count) < 0:
-      raise pickle.UnpicklingError("not a storage")
-    return _Storage(str(key), np.dtype(_DTYPES[name]), int(count))
-
-
-def _rebuild_tensor(
-  storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
-) -> _Tensor:
-  if not isinstance(storage, _Storage):
-    raise pickle.UnpicklingError("a tensor without storage")
-  sizes, steps = tuple(map(int, shape)), tuple(map(int, strides))
-  return _Tensor(storage, int(offset), sizes, steps)
-
-
-def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
-  return tensor
-
-
-_REBUILD: Mapping[str, Callable[..., Any]] = {
-  "_rebuild_tensor": _rebuild_tensor,
-  "_rebuild_tensor_v2": _rebuild_tensor,
-  "_rebuild_parameter": _rebuild_parameter,
-}
-
-
-def _read_zip(file: BinaryIO) -> tuple[object, Mapping[str, bytes]]:
-  with zipfile.ZipFile(file) as archive:
-    names = [n for n in archive.namelist() if n.endswith("/data.pkl")]
-    if len(names) != 1:
-      raise errors.WeightsError("a zip file without a PyTorch state dict")
-    root = names[0].removesuffix("data.pkl")
-    order = f"{root}byteorder"
-    if order in archive.namelist() and archive.read(order) != b"little":
-      raise errors.WeightsError("saved on a big-endian machine; convert it there")
-    if any(i.compress_type != zipfile.ZIP_STORED for i in archive.infolist()):
-      raise errors.WeightsError("compressed, which torch.save never does")
-    tree = _Unpickler(io.BytesIO(archive.read(names[0]))).load()
-    prefix = f"{root}data/"
-    keys = [n for n in archive.namelist() if n.startswith(prefix)]
-    return tree, {n.removeprefix(prefix): archive.read(n) for n in keys}
-
-
-def _read_legacy(file: BinaryIO) -> tuple[object, Mapping[str, bytes]]:
-  if _Unpickler(file).load() != _LEGACY_MAGIC:
-    raise pickle.UnpicklingError("wrong magic number")
-  _Unpickler(file).load()  # protocol version
-  _Unpickler(file).load()  # byte order and sizes of C types
-  reader = _Unpickler(file)
-  tree = reader.load()
-  keys = _Unpickler(file).load()
-  sizes = {t.storage.key: t.storage.dtype.itemsize for t in _tensors(tree).values()}
-  storages = {}
-  for key in keys:
-    (count,) = struct.unpack("<q", file.read(8))
-    storages[str(key)] = _exactly(file, count * sizes[str(key)])
-  return tree, storages
-
-
-def _exactly(file: BinaryIO, count: int) -> bytes:
-  data = file.read(count) if count >= 0 else b""
-  if len(data) != count:
-    raise EOFError("truncated storage")
-  return data
-
-
-def _resolve(tensor: _Tensor, storages: Mapping[str, bytes]) -> NDArray[Any]:
+def _resolve(tensor: _Tensor, storage: bytes) -> NDArray[Any]:
   """The numbers of a tensor, copied out of its storage."""
-  flat = np.frombuffer(storages[tensor.storage.key], tensor.storage.dtype)
+  flat = np.frombuffer(storage, tensor.storage.dtype)
   spans = zip(tensor.shape, tensor.strides, strict=True)
-  if min((*tensor.shape, *tensor.strides, tensor.offset), default=0) < 0:
-    raise IndexError("negative size")
   if 0 in tensor.shape:
     return np.zeros(tensor.shape, flat.dtype)
   last = tensor.offset + sum((size - 1) * stride for size, stride in spans)
   if last >= len(flat) or len(flat) < tensor.storage.length:
-    raise IndexError("tensor beyond its storage")
+    raise IndexError("a tensor beyond its storage")
   steps = [s * flat.itemsize for s in tensor.strides]
   view = np.lib.stride_tricks.as_strided(
     flat[tensor.offset :], tensor.shape, steps, writeable=False

@@ -8,13 +8,12 @@ import pathlib
 from typing import Any, NamedTuple
 
 import jax
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-import safetensors
-import safetensors.numpy
 
-from legonet_jax import errors, fetch
-from legonet_jax.encoder import pth
+from legonet_jax import errors, fetch, untrusted
+from legonet_jax.encoder import pth, safe_tensors
 from legonet_jax.encoder.resnet import ResNet, Variables, init
 
 _HOST = "https://download.pytorch.org/models"
@@ -68,13 +67,12 @@ def load(net: ResNet, path: pathlib.Path) -> Weights:
   """
   if not path.is_file():
     raise errors.WeightsError(f"no weights file {path}; check the path")
+  if path.stat().st_size > safe_tensors.MAX_FILE:
+    raise errors.WeightsError(
+      f"{path} is larger than any of these networks' weights; check the path"
+    )
   if path.suffix == ".safetensors":
-    try:
-      tensors = safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, ValueError, KeyError) as e:
-      raise errors.WeightsError(
-        f"{path} is not a readable .safetensors file ({e}); get it again"
-      ) from None
+    tensors = safe_tensors.read_safetensors(path)
   elif path.suffix in (".pth", ".pt"):
     tensors = pth.read_pth(path)
   else:
@@ -98,14 +96,40 @@ def from_torchvision(net: ResNet, tensors: Mapping[str, NDArray[Any]]) -> Variab
     if name.startswith("fc.") or name.endswith(".num_batches_tracked"):
       continue
     *path, collection, leaf = _place(name, tensor.ndim)
-    value = np.asarray(tensor, np.float32)
+    value = _to_float32(name, tensor)
     node = variables[collection]
     for part in path:
       node = node.setdefault(part, {})
+      if not isinstance(node, dict):
+        raise errors.WeightsError(f"tensor '{_shown(name)}' is not of a ResNet")
+    if leaf in node:
+      raise errors.WeightsError(f"tensor '{_shown(name)}' has the place of another")
+    if leaf == "var" and value.min(initial=0) < 0:
+      raise errors.WeightsError(f"tensor '{_shown(name)}' holds negative variances")
     node[leaf] = value.transpose(2, 3, 1, 0) if value.ndim == 4 else value
   _compare(shapes, variables, "")
   contiguous: Variables = jax.tree.map(np.ascontiguousarray, variables)
   return contiguous
+
+
+def _to_float32(name: str, tensor: NDArray[Any]) -> NDArray[np.float32]:
+  """The tensor, refused unless its numbers are finite floats."""
+  # numpy calls the kind of bfloat16 "V", as it does for anything that it does not know.
+  if tensor.dtype.kind != "f" and tensor.dtype != ml_dtypes.bfloat16:
+    raise errors.WeightsError(
+      f"tensor '{_shown(name)}' is of {tensor.dtype}, not float"
+    )
+  with np.errstate(over="ignore"):  # it becomes infinity, which is refused
+    value = np.asarray(tensor, np.float32)
+  if not np.isfinite(value).all():
+    raise errors.WeightsError(
+      f"tensor '{_shown(name)}' has numbers that are not finite"
+    )
+  return value
+
+
+def _shown(name: str) -> str:
+  return untrusted.one_line(name, 80)
 
 
 def to_torchvision_name(path: tuple[str, ...]) -> str:
@@ -126,7 +150,7 @@ def _place(name: str, ndim: int) -> tuple[str, ...]:
   """('layer1_0', 'conv2', 'batch_stats', 'var') for 'layer1.0.bn2.running_var'."""
   *modules, suffix = name.split(".")
   if suffix not in _SUFFIX or not modules:
-    raise errors.WeightsError(f"tensor '{name}' is not of a ResNet")
+    raise errors.WeightsError(f"tensor '{_shown(name)}' is not of a ResNet")
   if "downsample" in modules:
     modules = modules[:-1]
   else:
@@ -141,9 +165,10 @@ def _place(name: str, ndim: int) -> tuple[str, ...]:
 def _compare(wanted: Any, found: Any, path: str) -> None:
   """Raises unless both trees have the same names and shapes."""
   if not isinstance(wanted, Mapping):
-    if wanted.shape != found.shape:
+    shape = getattr(found, "shape", None)
+    if wanted.shape != shape:
       raise errors.WeightsError(
-        f"'{path}' has shape {found.shape}, not {wanted.shape}; is it another network?"
+        f"'{path}' has shape {shape}, not {wanted.shape}; is it another network?"
       )
     return
   if not isinstance(found, Mapping) or set(wanted) != set(found):
@@ -151,7 +176,7 @@ def _compare(wanted: Any, found: Any, path: str) -> None:
     odd = sorted(set(wanted) ^ names)[0]
     kind = "no" if odd in wanted else "an unknown"
     raise errors.WeightsError(
-      f"{kind} tensor for '{path}{odd}'; is it another network?"
+      f"{kind} tensor for '{path}{_shown(odd)}'; is it another network?"
     )
   for name in wanted:
     _compare(wanted[name], found[name], f"{path}{name}/")
