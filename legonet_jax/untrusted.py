@@ -116,15 +116,31 @@ def read_json(path: pathlib.Path, *, follow: bool = True) -> dict[str, Any]:
 
 
 def parse_json(text: bytes, name: str) -> dict[str, Any]:
-  """The JSON object in `text`; `name` is for messages."""
+  """The JSON object in `text`; `name` is for messages.
+
+  A name that occurs twice is refused: readers differ in which of the two they believe.
+  """
   try:
-    value = json.loads(text)
+    value = json.loads(
+      text, object_pairs_hook=_require_names_once, parse_constant=_refuse_constant
+    )
   except (ValueError, RecursionError) as e:
     why = "nested too deeply" if isinstance(e, RecursionError) else one_line(e)
     raise errors.DataError(f"{name} is not JSON ({why})") from None
   if not isinstance(value, dict):
     raise errors.DataError(f"{name} is not a JSON object")
   return value
+
+
+def _require_names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  value = dict(pairs)
+  if len(value) < len(pairs):
+    raise ValueError("a name occurs twice")
+  return value
+
+
+def _refuse_constant(name: str) -> float:
+  raise ValueError(f"{name} is not a number of JSON")
 
 
 def read_npy(path: pathlib.Path, *, follow: bool = True) -> NDArray[Any]:

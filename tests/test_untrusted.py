@@ -176,3 +176,12 @@ def test_a_line_is_short_and_printable():
   assert untrusted.one_line("a\nb\x1b[31m\udcff\n") == "a b?[31m?"
   assert len(untrusted.one_line("x" * 1000)) == 120
   assert untrusted.one_line(io.StringIO) == "<class '_io.StringIO'>"
+
+
+@pytest.mark.parametrize(
+  "text", ['{"a": 1, "a": 2}', '{"x": {"a": 1, "b": 0, "a": 1}}', '{"a": NaN}',
+           '{"a": -Infinity}', '{"a": [Infinity]}']
+)  # fmt: skip
+def test_json_that_two_readers_may_read_in_two_ways_is_refused(text):
+  with pytest.raises(errors.DataError, match="is not JSON"):
+    untrusted.parse_json(text.encode(), "file")
