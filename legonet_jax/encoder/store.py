@@ -83,6 +83,39 @@ def open_store(path: pathlib.Path, *, verify: bool = False) -> Encodings:
   Raises:
     StoreError: if it is missing, incomplete or damaged, or holds a symbolic link.
   """
+  meta, arrays, live = _open_raw(path, verify)
+  if not live.all():
+    arrays = {name: array[live] for name, array in arrays.items()}
+    for array in arrays.values():
+      array.setflags(write=False)
+  _check_columns(path, arrays, meta.get("classes"))
+  return Encodings(meta=meta, **arrays)
+
+
+def read_ids(path: pathlib.Path) -> NDArray[np.int64]:
+  """The ids of a store's rows that are not erased, without reading the encodings."""
+  _, arrays, live = _open_raw(path, verify=False)
+  return np.asarray(arrays["ids"][live])
+
+
+class Record(NamedTuple):
+  """What tells one moment of a store from another: rows, erased ones, sums."""
+
+  rows: int
+  erased: int
+  sha256: Mapping[str, str]
+
+
+def read_record(path: pathlib.Path) -> Record:
+  """The record of a store as its files are now, the sums as `meta.json` has them."""
+  meta, _, live = _open_raw(path, verify=False)
+  return Record(len(live), len(live) - int(live.sum()), dict(meta["sha256"]))
+
+
+def _open_raw(
+  path: pathlib.Path, verify: bool
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]], NDArray[np.bool_]]:
+  """`meta.json`, the arrays with erased rows in them, and which rows are not erased."""
   meta = _read_json(path / _META)
   if meta is None:
     state = "an unfinished" if os.path.lexists(path / _PARTIAL) else "no"
@@ -102,13 +135,7 @@ def open_store(path: pathlib.Path, *, verify: bool = False) -> Encodings:
       )
   if len({len(array) for array in arrays.values()}) != 1:
     raise _damaged(path, f"the arrays in {path} have different lengths")
-  live = _find_live(arrays)
-  if not live.all():
-    arrays = {name: array[live] for name, array in arrays.items()}
-    for array in arrays.values():
-      array.setflags(write=False)
-  _check_columns(path, arrays, meta.get("classes"))
-  return Encodings(meta=meta, **arrays)
+  return meta, arrays, _find_live(arrays)
 
 
 def identity(meta: Mapping[str, Any]) -> str:

@@ -135,7 +135,8 @@ def _update(
   on_step("trained")
   return _Outcome(
     state=state,
-    samples=samples_lib.select(samples, state.ids),  # forgets the rows in memory
+    # The rows leave the memory, too.
+    samples=samples_lib.drop(samples, np.intersect1d(left, samples.ids)),
     stores=stores,
     left=left,
     joined=joined,

@@ -73,13 +73,7 @@ def erase(
 
 def record(path: pathlib.Path) -> Record:
   """What journal and checkpoint keep of a store: its sums, rows and erased rows."""
-  store = store_lib.open_store(path)
-  erased = int(store.meta.get("erased", 0))
-  return {
-    "rows": len(store.ids) + erased,
-    "erased": erased,
-    "sha256": dict(store.meta["sha256"]),
-  }
+  return store_lib.read_record(path)._asdict()
 
 
 def require_store(path: pathlib.Path) -> None:

@@ -161,7 +161,7 @@ def lost(source: Source, ids: Ids) -> Ids:
 
 def read_ids(path: pathlib.Path) -> Ids:
   """The ids in a store that are not erased."""
-  return np.asarray(store_lib.open_store(path).ids, np.int64)
+  return store_lib.read_ids(path)
 
 
 def land(path: pathlib.Path, rows: Rows, encoder: str, classes: Classes = None) -> None:
