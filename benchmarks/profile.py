@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.machine import seconds
 import legonet_jax as lego
 from legonet_jax import adapters, ids as ids_lib, numerics, ridge, statistics, training
-from legonet_jax.solvers import make_optimizer
+from legonet_jax.optimizers import make_optimizer
 
 _LOOPS = 200
 
@@ -49,7 +49,7 @@ def sgd_parts(classes: int) -> dict[str, float]:
   w = lanes.weights
   z = jnp.einsum("lcd,lbd->lcb", w, x)
   targets = jax.vmap(functools.partial(adapters.targets, cfg))(jnp.asarray(labels[0]))
-  update = jax.vmap(make_optimizer(solver).update)
+  update = jax.vmap(make_optimizer(solver.optimizer, solver.options).update)
 
   def softmax(z: jax.Array) -> jax.Array:
     e = jnp.exp(z - jnp.max(z, axis=1, keepdims=True))

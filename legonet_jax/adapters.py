@@ -13,7 +13,6 @@ from jax.typing import ArrayLike
 
 from legonet_jax import features, ids as ids_lib
 from legonet_jax.config import LegoConfig
-from legonet_jax.solvers import Sgd
 
 
 def init_weights(
@@ -21,8 +20,9 @@ def init_weights(
 ) -> jax.Array:
   """Random W_j [C, d] from seed and the adapter's own id (as `words` [2]) alone."""
   key = ids_lib.fold_in_id(seed, ids_lib.INIT_STREAM, words)
-  solver: Sgd = cfg.solver
-  return solver.init_scale * jax.random.normal(key, (cfg.num_classes, dim), jnp.float32)
+  normal = jax.random.normal(key, (cfg.num_classes, dim), jnp.float32)
+  scaled: jax.Array = cfg.solver.init_scale * normal
+  return scaled
 
 
 def dequantize(cfg: LegoConfig, codes: jax.Array) -> jax.Array:

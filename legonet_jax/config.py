@@ -6,13 +6,13 @@ Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 import dataclasses
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.solvers import Ridge, make_plain
+from legonet_jax.plain import make_plain
 
 KeyPolicy = Literal["replace", "given", "keep"]
 FeatureMap = Literal["auto", "sqrt", "l2", "none"]
@@ -27,6 +27,25 @@ _MIN_RANGE, _MAX_RANGE = 1e-12, 1e12
 _MAX_UNIT_RANGE = 100.0
 # ξ of so many ranges makes every key a corner of the space, whatever its anchor is.
 _MAX_NOISE = 100.0
+
+
+def _default_solver() -> Any:
+  # Here, because solvers are built on the settings.
+  from legonet_jax.ridge import Ridge
+
+  return Ridge()
+
+
+@dataclasses.dataclass(frozen=True)
+class _AnySolver:
+  """Stands for every solver where none has a part."""
+
+  feature_map: ClassVar[str] = "l2"
+  aggregate: ClassVar[str] = "probs"
+
+  def train(self, *_: Any) -> None:
+    """Is never asked to."""
+    raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +64,15 @@ class LegoConfig:
       remains in the model.
     key_noise: standard deviation of ξ_j, in units of the mapped encoding.
     feature_map: the fixed map of one encoding that comes before everything else, see
-      `legonet_jax.features`. `auto` becomes what measured best for the solver: `sqrt`
-      for `Ridge`, `l2` for others.
+      `legonet_jax.features`. `auto` becomes the solver's own, which measured best:
+      `sqrt` for `Ridge`, `l2` for `Sgd`.
     feature_range: largest absolute value that the map's 8 bits can hold; needed for
       the map `none`, and to be chosen without looking at the training data.
     encoder: what made the encodings, best the sha256 of its frozen weights. Recorded in
       every digest: a model on other weights is another model.
     aggregate: p is the mean of the activated adapters' `probs` or of their `logits`
-      (softmax after it). `auto` becomes `logits` for `Ridge`, `probs` for others.
+      (softmax after it). `auto` becomes the solver's own: `logits` for `Ridge`, `probs`
+      for `Sgd`.
     solver: how one adapter is trained: `Ridge()`, `Sgd()`, or one of your own.
   """
 
@@ -66,15 +86,13 @@ class LegoConfig:
   feature_range: float | None = None
   encoder: str = ""
   aggregate: Aggregate = "auto"
-  solver: Any = dataclasses.field(default_factory=Ridge)
+  solver: Any = dataclasses.field(default_factory=_default_solver)
 
   def __post_init__(self) -> None:
     make_plain(self)
-    closed = isinstance(self.solver, Ridge)
-    if self.feature_map == "auto":
-      object.__setattr__(self, "feature_map", "sqrt" if closed else "l2")
-    if self.aggregate == "auto":
-      object.__setattr__(self, "aggregate", "logits" if closed else "probs")
+    for name in ("feature_map", "aggregate"):
+      if getattr(self, name) == "auto":
+        object.__setattr__(self, name, getattr(self.solver, name, "auto"))
     _check(self)
 
 
@@ -83,7 +101,7 @@ def describe(config: Any) -> Any:
   if dataclasses.is_dataclass(config) and not isinstance(config, type):
     fields = dataclasses.fields(config)
     return {
-      "type": type(config).__name__,
+      "type": _type_name(type(config)),
       **{f.name: describe(getattr(config, f.name)) for f in fields},
     }
   if isinstance(config, (tuple, list)):
@@ -97,6 +115,13 @@ def describe(config: Any) -> Any:
       " and functions that are defined at the top of a module"
     )
   return f"{config.__module__}.{name}"
+
+
+def _type_name(kind: type) -> str:
+  """The name of our own types, and the full address of others'."""
+  if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
+    return kind.__name__
+  return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
@@ -120,7 +145,7 @@ def for_prediction(cfg: LegoConfig) -> LegoConfig:
     num_adapters=cfg.top_k,
     top_k=cfg.top_k,
     encoder=cfg.encoder,
-    solver=Ridge(),
+    solver=_AnySolver(),
   )
 
 
@@ -156,6 +181,14 @@ def _check(cfg: LegoConfig) -> None:
     if not ok:
       raise errors.ConfigError(message)
 
+  need(
+    dataclasses.is_dataclass(cfg.solver) and not isinstance(cfg.solver, type),
+    f"solver is {errors.brief(cfg.solver)}; give settings such as Ridge() or Sgd()",
+  )
+  need(
+    callable(getattr(cfg.solver, "train", None)),
+    f"solver {errors.brief(cfg.solver)} has no method train; see docs/extending.md",
+  )
   need(
     2 <= cfg.num_classes <= _MAX_COUNT,
     f"num_classes is {cfg.num_classes}; it must be at least 2 and at most {_MAX_COUNT}",
@@ -194,10 +227,6 @@ def _check(cfg: LegoConfig) -> None:
     cfg.feature_map != "none" or cfg.feature_range is not None,
     "feature_map 'none' needs feature_range, the largest absolute value of an encoding"
     " (from public data: a maximum over the training set remembers deleted samples)",
-  )
-  need(
-    dataclasses.is_dataclass(cfg.solver) and not isinstance(cfg.solver, type),
-    f"solver is {errors.brief(cfg.solver)}; give settings such as Ridge() or Sgd()",
   )
   describe(cfg)
   try:

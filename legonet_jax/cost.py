@@ -22,7 +22,7 @@ from legonet_jax import errors
 from legonet_jax.encoder import resnet
 from legonet_jax.encoder.counting import count_encoder
 from legonet_jax.errors import whole_number
-from legonet_jax.solvers import make_plain
+from legonet_jax.plain import make_plain
 
 
 class Method(NamedTuple):

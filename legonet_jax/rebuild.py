@@ -24,18 +24,15 @@ from legonet_jax import (
   membership,
   numerics,
   retained as retained_lib,
-  ridge,
   routing,
-  training,
 )
 from legonet_jax.config import LegoConfig
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import Model, settings_of
 from legonet_jax.retained import Retained, Rows
 from legonet_jax.samples import Samples, rows_of
-from legonet_jax.solvers import Ridge, Sgd
 from legonet_jax.state import NO_ANCHOR, LegoState
-from legonet_jax.task import Changes, Progress, Task, train
+from legonet_jax.task import Changes, Progress, Task
 
 
 class Info(NamedTuple):
@@ -117,7 +114,7 @@ def rebuild(
     weights = jnp.zeros(old.model.weights.shape, jnp.float32)
   else:
     weights = _carry(old.model.weights, np.maximum(source, 0), ~changed)
-  weights, new_notes = train(cfg.solver, cfg, task, weights, progress)
+  weights, new_notes = cfg.solver.train(cfg, task, weights, progress)
   for j, note in zip(retrain.tolist(), new_notes, strict=True):
     notes[j] = note
   for j in np.flatnonzero(~live).tolist():
@@ -141,15 +138,12 @@ def rebuild(
 
 @functools.lru_cache
 def _compile_all(cfg: LegoConfig, dim: int) -> None:
-  """What a first request may do without, and a later one may need: none compiles."""
+  """Compiles everything now, so that no later request compiles."""
   n = cfg.num_adapters
   keys = np.zeros((n, dim), np.int8)
   routing.compile_all(cfg, keys)
   keys_lib.compile_all(cfg, keys)
-  if isinstance(cfg.solver, Ridge):
-    ridge.compile_all(cfg, dim)
-  elif isinstance(cfg.solver, Sgd):
-    training.compile_all(cfg, dim)
+  cfg.solver.compile(cfg, dim)
 
 
 def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:

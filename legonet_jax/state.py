@@ -19,7 +19,7 @@ from legonet_jax.config import LegoConfig, fingerprint
 from legonet_jax.ids import Ids
 from legonet_jax.prediction import Model, settings_of
 from legonet_jax.retained import Retained, Rows
-from legonet_jax.solvers import Sgd
+from legonet_jax.task import LargeArray
 
 NO_ANCHOR = -1
 _OF_MODEL = ("keys", "weights", "live")
@@ -126,17 +126,10 @@ def _check_memory(cfg: LegoConfig, dim: int) -> None:
   """
   n, classes, block = cfg.num_adapters, cfg.num_classes, routing.LARGEST_BLOCK
   arrays = [
-    ("weights [num_adapters, num_classes, width]", (n, classes, dim), 4),
-    ("scores [samples, num_adapters] of one block", (block, n), 4),
+    LargeArray("weights [num_adapters, num_classes, width]", (n, classes, dim), 4),
+    LargeArray("scores [samples, num_adapters] of one block", (block, n), 4),
   ]
-  if isinstance(cfg.solver, Sgd):
-    lanes = cfg.solver.lanes
-    tile = (cfg.solver.tile_batches, lanes, cfg.solver.batch_size)
-    arrays += [
-      ("weights [lanes, num_classes, width]", (lanes, classes, dim), 4),
-      ("samples [tile_batches, lanes, batch_size, width]", (*tile, dim), 1),
-      ("targets [tile_batches, lanes, batch_size, num_classes]", (*tile, classes), 4),
-    ]
+  arrays += cfg.solver.largest_arrays(cfg, dim)
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
   for what, shape, size in arrays:
     needed = size * math.prod(shape)

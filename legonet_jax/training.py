@@ -26,9 +26,9 @@ import optax
 from legonet_jax import adapters as adapters_lib, errors, ids as ids_lib, workers
 from legonet_jax.config import LegoConfig, for_one_adapter
 from legonet_jax.membership import Members
+from legonet_jax.optimizers import make_optimizer
 from legonet_jax.samples import Samples
-from legonet_jax.solvers import Sgd, make_optimizer
-from legonet_jax.task import Progress, Task, train
+from legonet_jax.task import Progress
 
 _KEEP_BYTES = 2**25  # of the tiles of one group, so that an epoch gathers no rows
 
@@ -56,15 +56,17 @@ class Tile(NamedTuple):
   epochs: np.int32
 
 
+def _optimizer(cfg: LegoConfig) -> optax.GradientTransformation:
+  return make_optimizer(cfg.solver.optimizer, cfg.solver.options)
+
+
 def step(
   cfg: LegoConfig, lane: Lanes, codes: jax.Array, targets: adapters_lib.Targets
 ) -> Lanes:
   """One mini-batch of one adapter, codes [B, d]. Without labels: a true no-op."""
   x = adapters_lib.dequantize(cfg, codes)
   grads = adapters_lib.gradient(lane.weights, x, targets)
-  updates, opt_state = make_optimizer(cfg.solver).update(
-    grads, lane.opt_state, lane.weights
-  )
+  updates, opt_state = _optimizer(cfg).update(grads, lane.opt_state, lane.weights)
   new = Lanes(optax.apply_updates(lane.weights, updates), opt_state)
   kept: Lanes = jax.tree.map(lambda a, b: jnp.where(targets.active, a, b), new, lane)
   return kept
@@ -76,7 +78,7 @@ def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) ->
 
   def one(word: jax.Array) -> Lanes:
     weights = adapters_lib.init_weights(cfg, dim, seed, word)
-    return Lanes(weights, make_optimizer(cfg.solver).init(weights))
+    return Lanes(weights, _optimizer(cfg).init(weights))
 
   return jax.vmap(one)(words)
 
@@ -109,21 +111,6 @@ def _place(weights: jax.Array, at: jax.Array, trained: jax.Array) -> jax.Array:
   return weights.at[at].set(trained, mode="drop")
 
 
-@train.register
-def _(
-  solver: Sgd,
-  cfg: LegoConfig,
-  task: Task,
-  weights: jax.Array,
-  progress: Progress | None = None,
-) -> tuple[jax.Array, list[Any]]:
-  """Trains the adapters of `task` from scratch, on all their members."""
-  members, rows = task.members(task.adapters)
-  return train_adapters(
-    cfg, task.samples, rows, members, task.ids, weights, progress
-  ), [None] * len(task.adapters)
-
-
 def train_adapters(
   cfg: LegoConfig,
   samples: Samples,
@@ -147,7 +134,7 @@ def train_adapters(
   Returns:
     W [n, C, d].
   """
-  solver: Sgd = cfg.solver
+  solver = cfg.solver
   width, sizes, shared = solver.lanes, members.sizes, for_one_adapter(cfg)
   # Similar sizes side by side: a group runs as long as its largest adapter.
   by_size = np.argsort(-sizes, kind="stable")
@@ -184,7 +171,7 @@ def train_adapters(
 
 def compile_all(cfg: LegoConfig, dim: int) -> None:
   """Compiles once what the workers would otherwise all compile at the same time."""
-  solver: Sgd = cfg.solver
+  solver = cfg.solver
   shared, words = for_one_adapter(cfg), np.zeros((solver.lanes, 2), np.uint32)
   lanes = start_lanes(shared, dim, np.uint32(cfg.seed), words)
   shape = (solver.tile_batches, solver.lanes, solver.batch_size)
@@ -193,7 +180,7 @@ def compile_all(cfg: LegoConfig, dim: int) -> None:
 
 
 def _tiles(
-  solver: Sgd, samples: Samples, spans: list[NDArray[np.intp]]
+  solver: Any, samples: Samples, spans: list[NDArray[np.intp]]
 ) -> Iterator[Tile]:
   """The tiles that train the lanes on their `spans` of rows, epoch after epoch."""
   capacity = solver.tile_batches * solver.batch_size
@@ -215,7 +202,7 @@ def _tiles(
 
 
 def _tile(
-  solver: Sgd, samples: Samples, parts: list[NDArray[np.intp]], epochs: int
+  solver: Any, samples: Samples, parts: list[NDArray[np.intp]], epochs: int
 ) -> Tile:
   """A tile of rows `parts`, one part per lane, none longer than a tile."""
   size = solver.batch_size

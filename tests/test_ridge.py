@@ -215,34 +215,30 @@ def test_bad_settings_are_refused(bad):
     lego.Ridge(**bad)
 
 
-def test_an_unknown_solver_is_refused(world):
-  samples, _ = world
-
+def test_an_unknown_solver_is_refused():
   @dataclasses.dataclass(frozen=True)
   class Guess:
-    """Not registered."""
+    """It cannot train."""
 
-  cfg = dataclasses.replace(RIDGE, solver=Guess())
-  with pytest.raises(TypeError, match="register"):
-    lego.fit(cfg, samples)
+  with pytest.raises(lego.errors.ConfigError, match="has no method train"):
+    dataclasses.replace(RIDGE, solver=Guess())
 
 
 def test_a_solver_of_ones_own_takes_part(world):
   samples, _ = world
 
   @dataclasses.dataclass(frozen=True)
-  class Mean:
+  class Mean(task.Solver):
     """Nearest class mean, from integer sums."""
 
-  @task.train.register
-  def _(solver: Mean, cfg, job, weights, progress=None):
-    members, rows = job.members(job.adapters)
-    for i, j in enumerate(job.adapters):
-      mine = rows[members.offsets[i] : members.offsets[i + 1]]
-      hit = np.arange(3)[:, None] == job.samples.labels[mine]
-      w = (hit.astype(np.float32) @ job.samples.codes[mine]) / len(mine)
-      weights = weights.at[j].set(w)
-    return weights, [None] * len(job.adapters)
+    def train(self, cfg, task, weights, progress=None):
+      members, rows = task.members(task.adapters)
+      for i, j in enumerate(task.adapters):
+        mine = rows[members.offsets[i] : members.offsets[i + 1]]
+        hit = np.arange(3)[:, None] == task.samples.labels[mine]
+        w = (hit.astype(np.float32) @ task.samples.codes[mine]) / len(mine)
+        weights = weights.at[j].set(w)
+      return weights, [None] * len(task.adapters)
 
   cfg = dataclasses.replace(RIDGE, solver=Mean())
   state, _ = lego.fit(cfg, samples)

@@ -6,6 +6,7 @@ import json
 
 from conftest import CONFIG, SGD
 import numpy as np
+import optax
 import pytest
 from run_world import (
   ENCODINGS,
@@ -400,7 +401,7 @@ def test_ridge_lives_in_a_run_as_well(tmp_path):
 UNFIT = {
   "keep": dataclasses.replace(CONFIG, key_policy="keep"),
   "a function": dataclasses.replace(
-    CONFIG, solver=dataclasses.replace(SGD, optimizer=lego.solvers.optax.sgd)
+    CONFIG, solver=dataclasses.replace(SGD, optimizer=optax.sgd)
   ),
 }
 

@@ -13,19 +13,22 @@ lock              held by the process that works on the run
 queue.lock        held for a moment while a request is added
 """
 
+import dataclasses
 import io
 import json
 import pathlib
 import re
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors, names, untrusted
 from legonet_jax.config import LegoConfig, describe
+from legonet_jax.ridge import Ridge
 from legonet_jax.runs import durable, lock
-from legonet_jax.solvers import Ridge, Sgd
+from legonet_jax.sgd import Sgd
 
 VERSION = 1
 _TYPES = {"LegoConfig": LegoConfig, "Sgd": Sgd, "Ridge": Ridge}
@@ -170,22 +173,33 @@ def read_settings(layout: Layout) -> Settings:
   durable.require_plain(layout.root)
   try:
     value = untrusted.read_json(layout.settings, follow=False)
-    version, config = value["version"], value["config"]
-    stores = _strings(value["stores"])
-    names = value.get("classes")
-    classes = None if names is None else tuple(_strings(names))
-  except (ValueError, KeyError, TypeError):
+  except errors.DataError as e:
+    raise errors.RunError(f"{e}; restore it from a copy") from None
+  try:
+    settings = _parse_settings(value)
+  except (errors.LegoError, KeyError, TypeError) as e:
+    why = f"no {e}" if isinstance(e, KeyError) else str(e)
     raise errors.RunError(
-      f"{layout.settings} is damaged; restore it from a copy"
+      f"{layout.settings} is damaged ({why}); restore it from a copy"
     ) from None
-  if version != VERSION:
-    raise errors.RunError(f"{layout.settings} is of version {version}, not {VERSION}")
   if not layout.journal.is_file():
     raise errors.RunError(
       f"{layout.root} is unfinished: its fit was interrupted; run the same `legonet"
       " fit` again"
     )
-  return Settings(parse_config(config), stores, classes)
+  return settings
+
+
+def _parse_settings(value: dict[str, Any]) -> Settings:
+  if value["version"] != VERSION:
+    raise errors.RunError(f"version {errors.brief(value['version'])}, not {VERSION}")
+  cfg, stores = parse_config(value["config"]), _strings(value["stores"])
+  if value.get("classes") is None:
+    return Settings(cfg, stores, None)
+  classes = names.check_classes("classes", _strings(value["classes"]), cfg.num_classes)
+  if len(classes) > cfg.num_classes:
+    raise errors.RunError(f"{len(classes)} names for {cfg.num_classes} classes")
+  return Settings(cfg, stores, classes)
 
 
 def read_keys(layout: Layout, cfg: LegoConfig) -> NDArray[Any] | None:
@@ -209,9 +223,7 @@ def _parse(value: Any) -> Any:
     return tuple(_parse(v) for v in value)
   if not isinstance(value, dict):
     return value
-  kind: Any = _TYPES.get(str(value.get("type")))
-  if kind is None:
-    raise errors.RunError(f"unknown settings {value.get('type')!r}")
+  kind = _find_type(str(value.get("type")))
   try:
     fields = {k: _parse(v) for k, v in value.items() if k != "type"}
     return kind(**fields)
@@ -219,3 +231,23 @@ def _parse(value: Any) -> Any:
     raise errors.RunError("settings are nested too deeply") from None
   except TypeError as e:
     raise errors.RunError(f"settings of another version: {e}") from None
+
+
+def _find_type(name: str) -> Any:
+  """The type of settings that a file names: ours, or a solver that is imported already.
+
+  Nothing is imported because a file says so.
+  """
+  if name in _TYPES:
+    return _TYPES[name]
+  module, _, qualname = name.partition(":")
+  kind: Any = sys.modules.get(module)
+  for part in qualname.split("."):
+    kind = getattr(kind, part, None)
+  if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+    raise errors.RunError(
+      f"unknown settings {name!r}; if it is a solver of yours, import {module!r} first"
+    )
+  if not callable(getattr(kind, "train", None)):
+    raise errors.RunError(f"{name!r} is not a solver; see docs/extending.md")
+  return kind
