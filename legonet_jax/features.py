@@ -17,6 +17,7 @@ float32 holds every such number exactly.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +83,18 @@ def encode_features(cfg: LegoConfig, encodings: jax.Array) -> jax.Array:
 _encode_block = jax.jit(encode_features, static_argnums=0)
 
 
+def to_float32(
+  rows: NDArray[Any],
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+  """Encodings [m, d] in float32, and which of them [m] can be mapped.
+
+  Those cannot that have a value which is NaN, infinite or over 1e30.
+  """
+  with np.errstate(over="ignore"):  # what is too large becomes infinity
+    part = rows.astype(np.float32)
+  return part, np.asarray((np.abs(part) < _TOO_LARGE).all(axis=1))  # False for NaN
+
+
 @numerics.pinned()
 def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
   """Codes [N, d] of a host array, in blocks of one fixed shape.
@@ -100,8 +113,7 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
     )
   codes, shared = np.empty(rows.shape, np.int8), for_one_adapter(cfg)
   for start in range(0, len(rows), _BLOCK):
-    part = rows[start : start + _BLOCK].astype(np.float32)
-    sane = (np.abs(part) < _TOO_LARGE).all(axis=1)  # False for NaN as well
+    part, sane = to_float32(rows[start : start + _BLOCK])
     if not sane.all():
       raise errors.SampleError(
         f"encoding in row {start + int(np.argmin(sane))} has a value that is NaN,"

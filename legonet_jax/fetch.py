@@ -43,8 +43,14 @@ def cache_dir() -> pathlib.Path:
   """$LEGONET_CACHE, or legonet-jax in the user's cache folder."""
   if path := os.environ.get("LEGONET_CACHE"):
     return pathlib.Path(path)
-  base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-  return pathlib.Path(base) / "legonet-jax"
+  if base := os.environ.get("XDG_CACHE_HOME"):
+    return pathlib.Path(base) / "legonet-jax"
+  try:
+    return pathlib.Path.home() / ".cache" / "legonet-jax"
+  except RuntimeError:  # as in a container, for a user whom nobody has heard of
+    raise errors.DownloadError(
+      "this user has no home folder for the cache; name one in LEGONET_CACHE"
+    ) from None
 
 
 def sha256_of(path: pathlib.Path) -> str:

@@ -83,6 +83,22 @@ def make_folder(path: pathlib.Path) -> None:
     sync_folder(folder.parent)
 
 
+@contextlib.contextmanager
+def folders_for(path: pathlib.Path) -> Iterator[None]:
+  """Takes back the folders that were made for `path` in this block, if it fails.
+
+  Only empty ones go, so nothing is lost that an interrupted command has begun.
+  """
+  missing = [p for p in (path, *path.parents) if not os.path.lexists(p)]
+  try:
+    yield
+  except BaseException:
+    for folder in missing:
+      with contextlib.suppress(OSError):
+        folder.rmdir()
+    raise
+
+
 def _create_beside(path: pathlib.Path, mode: int) -> pathlib.Path:
   """A new empty file in the folder of `path`, under a name that nobody can guess."""
   while True:

@@ -171,7 +171,8 @@ def predict_array(
   out = np.empty((len(encodings), cfg.num_classes), np.float32)
   for at in range(0, len(encodings), rows):
     part = encodings[at : at + rows]
-    block = np.zeros((rows, *encodings.shape[1:]), encodings.dtype)
-    block[: len(part)] = part
+    block = np.zeros((rows, *encodings.shape[1:]), np.float32)
+    with np.errstate(over="ignore"):  # it becomes infinity, and the answer NaN
+      block[: len(part)] = part
     out[at : at + rows] = np.asarray(_predict(shared, model, block))[: len(part)]
   return out

@@ -143,6 +143,27 @@ def _refuse_constant(name: str) -> float:
   raise ValueError(f"{name} is not a number of JSON")
 
 
+def is_a(value: Any, kind: Any) -> bool:
+  """Whether a value from JSON is of a kind, strictly: True is no number.
+
+  Args:
+    value: what was read.
+    kind: `int`, `float` (whole numbers as well), `bool`, `str`, `dict`, or `list` for a
+      list of texts; {name: kind, ...} for an object with these fields and perhaps
+      others; {...: kind} for an object whose values are all of a kind.
+  """
+  if isinstance(kind, dict):
+    if not isinstance(value, dict):
+      return False
+    if ... in kind:
+      return all(is_a(part, kind[...]) for part in value.values())
+    return all(name in value and is_a(value[name], of) for name, of in kind.items())
+  if kind is list:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+  kinds = (int, float) if kind is float else kind
+  return isinstance(value, kinds) and (kind is bool or not isinstance(value, bool))
+
+
 def read_npy(path: pathlib.Path, *, follow: bool = True) -> NDArray[Any]:
   """The array in an `.npy` file."""
   with open_plain(path, follow=follow) as file:

@@ -143,7 +143,7 @@ def test_an_encoding_that_is_not_a_number_is_refused_and_not_answered(run, capsy
   rows[1, 0] = np.nan
   np.savez(run.parent / "nan.npz", encodings=rows)
   err = say(capsys, "predict", run, "--encodings", run.parent / "nan.npz", code=2)
-  assert "row 1 has a NaN" in err
+  assert "row 1 has a value that is NaN" in err
 
 
 def rewrite(store, **changes):

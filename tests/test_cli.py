@@ -31,7 +31,7 @@ BAD = {
   "k > n": (["--top-k", "101"], "at most all adapters"),
   "n > N": (["--adapters", "6001"], "5300 samples may be left"),
   "no picture": (["--figure", "x.xyz"], "name a .png"),
-  "nowhere": (["--figure", "/no/such/x.png"], "nothing can be written"),
+  "nowhere": (["--figure", "/no/such/x.png"], "there is no folder /no/such"),
   "no samples": (["--forget", "0"], "--forget is 0"),
   "no such class": (["--forget-class", "10"], "give 0 to 9"),
 }

@@ -168,7 +168,7 @@ def test_fit_takes_the_encoder_from_the_store(run):
 
 BAD = {
   "no id": (["unlearn", "RUN", "--ids", "999"], "holds no sample 999"),
-  "not ids": (["unlearn", "RUN", "--ids-file", "all.npz"], "not a list of ids"),
+  "not ids": (["unlearn", "RUN", "--ids-file", "all.npz"], "not a text file"),
   "too many": (["unlearn", "RUN", "--random", "70"], "give 1 to 60"),
   "too few left": (["unlearn", "RUN", "--random", "55"], "5 samples would be left"),
   "no such file": (["learn", "RUN", "--encodings", "none.npz"], "neither"),

@@ -3,13 +3,15 @@
 import argparse
 from collections.abc import Callable, Mapping
 import json
+import os
 import pathlib
 import sys
 from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors, features, untrusted
+from legonet_jax.cli import console
 from legonet_jax.ids import Ids
 from legonet_jax.runs import run as run_lib, service
 from legonet_jax.runs.run import Run
@@ -40,7 +42,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def note(text: str) -> None:
   """One line for people, beside the result."""
-  print(f"legonet: note: {text}", file=sys.stderr, flush=True)
+  print(f"legonet: note: {console.one_line(text)}", file=sys.stderr, flush=True)
 
 
 def show(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> None:
@@ -59,8 +61,7 @@ def current(path: pathlib.Path) -> Run:
       tell_notes(session)
       run = session.run
     except (errors.LegoError, OSError) as e:
-      reason = " ".join(str(e).split())
-      note(f"{len(waiting)} accepted requests are not carried out yet: {reason}")
+      note(f"{len(waiting)} accepted requests are not carried out yet: {e}")
       run = run_lib.load(path)
   tell_environment(run)
   return run
@@ -92,13 +93,50 @@ def read_ids_file(path: pathlib.Path) -> Ids:
   """Ids from a text file, separated by white space or commas."""
   try:
     words = untrusted.read_text(path).replace(",", " ").split()
-    return np.asarray([int(word) for word in words], np.int64)
   except FileNotFoundError:
     raise errors.SampleError(f"no file {path}; check the path") from None
+  if not words:
+    raise errors.EmptyRequestError(f"{path} names no sample; write ids into it")
+  try:
+    return np.asarray([int(word) for word in words], np.int64)
   except (ValueError, OverflowError):
     raise errors.SampleError(
       f"{path} is not a list of ids; give whole numbers below 2**63, one per line"
     ) from None
+
+
+def check_out(
+  option: str,
+  path: pathlib.Path,
+  is_ours: Callable[[pathlib.Path], bool],
+  run: pathlib.Path | None = None,
+) -> None:
+  """Finds out before the work whether its result can be written to `path`.
+
+  Args:
+    option: what names the file on the command line.
+    path: the file.
+    is_ours: whether a file that is there is an earlier result, which may be replaced.
+    run: a run that the file must not be in: there, others' files are leftovers.
+
+  Raises:
+    ConfigError: if it cannot, or if something else would be lost.
+  """
+  problem = ""
+  if path.is_dir():
+    problem = "is a folder; name a file in it"
+  elif os.path.lexists(path) and not path.is_file():
+    problem = "is not a regular file; name another one"
+  elif not path.parent.is_dir():
+    problem = f"cannot be written: there is no folder {path.parent}; make it first"
+  elif not os.access(path.parent, os.W_OK):
+    problem = "is where nothing can be written; name another folder"
+  elif run is not None and run.resolve() in path.resolve().parents:
+    problem = f"is inside of {run}, which holds its own files only; name another folder"
+  elif path.is_file() and path.stat().st_size and not is_ours(path):
+    problem = "is something else, which would be lost; name another file"
+  if problem:
+    raise errors.ConfigError(f"{option} {path} {problem}")
 
 
 def as_ids(values: list[int]) -> Ids:
@@ -126,6 +164,8 @@ def read_keys(path: pathlib.Path) -> Any:
     raise errors.DataError(
       f"{path}: keys are {keys.dtype}{list(keys.shape)}; give floats [adapters, width]"
     )
-  if not np.isfinite(keys).all():
-    raise errors.DataError(f"{path}: keys have a NaN or an infinity; make them again")
+  if not features.to_float32(keys)[1].all():
+    raise errors.DataError(
+      f"{path}: keys have a value that is NaN, infinite or over 1e30; make them again"
+    )
   return keys

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from legonet_jax import digests, fetch
+from legonet_jax import digests, errors, fetch
 
 
 def use_cache() -> None:
@@ -27,11 +27,11 @@ def use_cache() -> None:
     return
   environment = json.dumps(digests.environment(), sort_keys=True)
   name = hashlib.sha256(environment.encode()).hexdigest()[:16]
-  folder = fetch.cache_dir() / "xla" / name
   try:
+    folder = fetch.cache_dir() / "xla" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-  except OSError:  # no home to write to: compile as usual
+  except (errors.DownloadError, OSError):  # no home to write to: compile as usual
     return
   if os.access(folder, os.W_OK) and _is_ours_alone(folder):
     update: Any = jax.config.update

@@ -8,6 +8,27 @@ import tqdm
 
 from legonet_jax.task import Progress
 
+# A line keeps its end, where messages say what to do.
+_LONGEST, _END = 1000, 250
+
+
+def one_line(text: object) -> str:
+  r"""`text` in one line that every terminal can show, long ones cut in the middle.
+
+  Names of files may hold line breaks, codes that steer a terminal, and bytes that are
+  no characters. They appear as Python writes them: `\x1b`, `\udcff`.
+  """
+  words = " ".join(str(text).split())
+  line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
+  if len(line) <= _LONGEST:
+    return line
+  return f"{line[: _LONGEST - _END]} ... {line[-_END:]}"
+
+
+def complain(text: object) -> None:
+  """The one line that says why a command did not do what it was asked to."""
+  print(f"legonet: error: {one_line(text)}", file=sys.stderr)
+
 
 def sayer(quiet: bool) -> Callable[[str], None]:
   """A function that prints a line, or nothing where only JSON is wanted."""

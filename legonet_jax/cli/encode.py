@@ -4,13 +4,14 @@ import argparse
 import functools
 import json
 import pathlib
+import sys
 import time
 from typing import Any
 
 import jax
 import tqdm
 
-from legonet_jax import data, errors
+from legonet_jax import data, errors, files
 from legonet_jax.digests import environment
 from legonet_jax.encoder import encode as encode_lib, resnet, store, weights
 
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
   batch = _default_batch(args.size, devices) if args.batch is None else args.batch
   encode_lib.check_batch(batch, devices)
   net = resnet.build_resnet(args.encoder)
-  progress = not args.json
+  progress = not args.json and sys.stderr.isatty()
   path = args.weights or weights.pretrained_path(args.encoder, progress=progress)
   loaded = weights.load(net, path)
   dataset = data.load_dataset(
@@ -75,12 +76,13 @@ def run(args: argparse.Namespace) -> int:
   dataset = data.take(dataset, args.split, args.limit)
   shape = (len(dataset.ids), net.dim)
   how = describe(spec, loaded, dataset, batch, devices, args.storage)
-  writer = store.start(args.out, how, shape, args.storage)
   done, began = 0, time.perf_counter()
-  if writer is not None:
-    params = encode_lib.prepare(spec, loaded.variables)
-    encode = functools.partial(encode_lib.encode_images, spec)
-    done = _encode_all(writer, encode, params, dataset, batch, progress)
+  with files.folders_for(args.out):
+    writer = store.start(args.out, how, shape, args.storage)
+    if writer is not None:
+      params = encode_lib.prepare(spec, loaded.variables)
+      encode = functools.partial(encode_lib.encode_images, spec)
+      done = _encode_all(writer, encode, params, dataset, batch, progress)
   _report(args, shape, done, time.perf_counter() - began)
   return 0
 

@@ -5,13 +5,18 @@ Exit codes: 0 done, 1 a proof failed, 2 bad input, 130 interrupted.
 
 import argparse
 from collections.abc import Sequence
+import io
 import os
 import sys
+from typing import NoReturn
+
+import jax
 
 import legonet_jax
 from legonet_jax import errors
 from legonet_jax.cli import (
   compiled,
+  console,
   encode,
   fit,
   import_encodings,
@@ -27,9 +32,17 @@ RUNS = (fit, serving, requests, inspect, verify)
 COMMANDS = (quickstart, encode, import_encodings, *RUNS, keygen)
 
 
+class _Parser(argparse.ArgumentParser):
+  """A parser that complains as the commands do: in one line, and nothing else."""
+
+  def error(self, message: str) -> NoReturn:
+    console.complain(f"{message}; see `{self.prog} --help`")
+    self.exit(2)
+
+
 def make_parser() -> argparse.ArgumentParser:
   """The parser of all commands."""
-  parser = argparse.ArgumentParser(
+  parser = _Parser(
     prog="legonet",
     description="Exact machine unlearning that you can prove.",
     epilog="Start with: legonet quickstart",
@@ -45,6 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command and returns its exit code."""
+  _prepare_output()
   args = make_parser().parse_args(argv)
   try:
     compiled.use_cache()
@@ -56,9 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     # buffer goes nowhere, so that Python does not complain about it at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-  except (errors.LegoError, OSError, MemoryError) as e:
-    text = " ".join(str(e).split()) or "there is not enough memory for this"
-    print(f"legonet: error: {text}", file=sys.stderr)
+  except errors.LegoError as e:
+    console.complain(e)
+    return 2
+  except OSError as e:
+    console.complain(_tell(e))
+    return 2
+  except (MemoryError, jax.errors.JaxRuntimeError) as e:
+    if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
+      raise
+    why = f" ({e})" if str(e) else ""
+    console.complain(f"there is not enough memory for this{why}; ask for less")
     return 2
   except KeyboardInterrupt:
     print(
@@ -66,3 +88,22 @@ def main(argv: Sequence[str] | None = None) -> int:
       file=sys.stderr,
     )
     return 130
+
+
+def _prepare_output() -> None:
+  """Makes sure that no output, nor the lack of a place for it, ends a command."""
+  for name in ("stdout", "stderr"):
+    if getattr(sys, name) is None:  # the caller has closed it: `legonet ... >&-`
+      setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (to the very end)
+  if isinstance(sys.stdout, io.TextIOWrapper):
+    # A name that the terminal's encoding lacks is no reason to lose the rest.
+    sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _tell(e: OSError) -> str:
+  """What the system refuses, and of which file."""
+  name = e.filename2 or e.filename
+  if e.strerror is None or not isinstance(name, (str, bytes)):
+    return str(e)
+  where = os.fsdecode(name)
+  return f"{where}: {e.strerror}; check the path, its permissions and the disk"

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import pathlib
 import time
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 import legonet_jax as lego
 from legonet_jax import embedded, errors
-from legonet_jax.cli import console, figure
+from legonet_jax.cli import common, console, figure
 
 SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
 
@@ -135,10 +134,7 @@ def _check(args: argparse.Namespace, train: embedded.Split) -> None:
     raise errors.ConfigError(
       f"--figure is {args.figure}; name a .png, .pdf or .svg file"
     )
-  if not os.access(args.figure.absolute().parent, os.W_OK):
-    raise errors.ConfigError(
-      f"--figure is {args.figure}, where nothing can be written; name another folder"
-    )
+  common.check_out("--figure", args.figure, lambda _: True)
 
 
 def _accuracy_on(

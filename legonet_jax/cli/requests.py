@@ -190,9 +190,10 @@ def _class_number(text: str, run: run_lib.Run) -> int:
   if run.classes is not None and text in run.classes:
     return run.classes.index(text)
   names = "" if run.classes is None else f" or one of {', '.join(run.classes[:20])}"
-  if not text.isdecimal() or int(text) >= run.cfg.num_classes:
+  # No number of classes has more digits, and Python converts only so many.
+  if not text.isdecimal() or len(text) > 20 or int(text) >= run.cfg.num_classes:
     raise errors.ConfigError(
-      f"--class is {text!r}; give 0 to {run.cfg.num_classes - 1}{names}"
+      f"--class is {errors.brief(text)}; give 0 to {run.cfg.num_classes - 1}{names}"
     )
   return int(text)
 
@@ -204,9 +205,7 @@ def _new_samples(
   rows = table.rows
   if ids is None:
     ids = np.setdiff1d(rows.ids[rows.split == rows_lib.TRAIN], run.state.ids)
-  unknown = np.setdiff1d(ids, rows.ids)
-  if len(unknown):
-    raise errors.UnknownIdError(f"{args.encodings} has no sample with id {unknown[0]}")
+  rows = table_lib.take_ids(rows, samples_lib.check_ids(ids), args.encodings)
   relearn = args.allow_relearn
   if is_store(args.encodings):
     if args.label_numbers:
@@ -216,7 +215,7 @@ def _new_samples(
     store = str(args.encodings.resolve())
     return requests_lib.make("learn", ids, store=store, relearn=relearn)
   chosen = table_lib.match_labels(
-    table._replace(rows=table_lib.take(rows, np.isin(rows.ids, ids))),
+    table._replace(rows=rows),
     run.classes,
     args.encodings,
     args.label_numbers,

@@ -5,11 +5,12 @@ import io
 import json
 import pathlib
 from typing import Any
+import zipfile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, files
+from legonet_jax import errors, files, untrusted, zips
 from legonet_jax.cli import common, table as table_lib
 from legonet_jax.prediction import predict_array
 from legonet_jax.runs import rows as rows_lib
@@ -31,6 +32,7 @@ and on the samples that the model holds.
 example:
   legonet evaluate run
 """
+_ANSWERS = {"ids.npy", "probabilities.npy", "classes.npy"}
 _SPLITS = {"train": rows_lib.TRAIN, "test": rows_lib.TEST}
 
 
@@ -57,12 +59,14 @@ def register(commands: Any) -> None:
 
 def predict(args: argparse.Namespace) -> int:
   """Runs the command."""
+  if args.out is not None:
+    common.check_out("--out", args.out, _are_answers, args.path)
   run = common.current(args.path)
   rows = table_lib.read_table(args.encodings, labels=False).rows
+  if args.ids is not None:
+    rows = table_lib.take_ids(rows, common.as_ids(args.ids), args.encodings)
   if args.split != "all":
     rows = table_lib.take(rows, rows.split == _SPLITS[args.split])
-  if args.ids is not None:
-    rows = table_lib.take(rows, np.isin(rows.ids, common.as_ids(args.ids)))
   if not len(rows.ids):
     raise errors.DataError(
       f"{args.encodings} has no such rows; check --split and --ids"
@@ -102,6 +106,11 @@ def evaluate(args: argparse.Namespace) -> int:
     mask = table.rows.split == rows_lib.TEST
     table = table._replace(rows=table_lib.take(table.rows, mask))
   test = table_lib.match_labels(table, run.classes, source, numbers)
+  if test.labels.max(initial=0) >= run.cfg.num_classes:
+    raise errors.SampleError(
+      f"{source} has the label {test.labels.max()}, and the run's go from 0 to"
+      f" {run.cfg.num_classes - 1}; leave such samples out"
+    )
   value: dict[str, Any] = {"digest": run.manifest.digest, "masked": run.manifest.masked}
   parts = {"test": test, "retained": _retained(run)}
   for name, part in parts.items():
@@ -116,6 +125,15 @@ def evaluate(args: argparse.Namespace) -> int:
   ]
   common.show(args, value, "\n".join(lines))
   return 0
+
+
+def _are_answers(path: pathlib.Path) -> bool:
+  """Whether a file is what an earlier `predict` has written."""
+  try:
+    with untrusted.open_plain(path) as file, zipfile.ZipFile(file) as archive:
+      return {*archive.namelist()} == _ANSWERS
+  except zips.DAMAGED:
+    return False
 
 
 def _retained(run: Run) -> Rows:

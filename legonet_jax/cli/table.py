@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, names, untrusted
+from legonet_jax import errors, features, names, untrusted
 from legonet_jax.data import dataset as dataset_lib, npz
+from legonet_jax.ids import Ids
 from legonet_jax.runs import rows as rows_lib
 from legonet_jax.runs.erasure import is_store
 from legonet_jax.runs.rows import Classes, Rows
+
+_BLOCK = 1 << 16
 
 
 class Table(NamedTuple):
@@ -31,7 +34,9 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
     DataError: if it is neither, or a column is wrong.
   """
   if is_store(path):
-    return Table(rows_lib.read(path), rows_lib.classes_of(path))
+    found = rows_lib.read(path)
+    _check_numbers(path, found.encodings)
+    return Table(found, rows_lib.classes_of(path))
   if path.is_dir() or not path.exists():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
   arrays = untrusted.read_npz(path)
@@ -44,12 +49,11 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
       f"{path}: encodings are {encodings.dtype}{list(encodings.shape)}; give floats"
       " [samples, width]"
     )
-  bad = np.flatnonzero(~np.isfinite(encodings).all(axis=1))
-  if len(bad):
+  if encodings.dtype.itemsize > 8:
     raise errors.DataError(
-      f"{path}: the encoding in row {bad[0]} has a NaN or an infinity; encode that"
-      " sample again"
+      f"{path}: encodings are {encodings.dtype}; give float16, float32 or float64"
     )
+  _check_numbers(path, encodings)
   count = len(encodings)
   columns = (
     arrays.get("labels", np.zeros(count, np.int32)),
@@ -58,18 +62,39 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
   )
   order = dataset_lib.check_columns(str(path), count, *columns)
   y, ids, split = (column[order] for column in columns)
-  found = npz.read_classes(str(path), arrays)
-  if found is not None:
-    found = names.check_classes(str(path), found, int(y.max()) + 1)
+  named = npz.read_classes(str(path), arrays)
+  if named is not None:
+    named = names.check_classes(str(path), named, int(y.max()) + 1)
   rows = Rows(
     encodings[order], y.astype(np.int32), ids.astype(np.int64), split.astype(np.uint8)
   )
-  return Table(rows, found)
+  return Table(rows, named)
+
+
+def _check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
+  """Raises DataError if a number is not finite, or too large for a model."""
+  for start in range(0, len(encodings), _BLOCK):
+    _, sane = features.to_float32(encodings[start : start + _BLOCK])
+    if not sane.all():
+      raise errors.DataError(
+        f"{path}: the encoding in row {start + int(np.argmin(sane))} has a value that"
+        " is NaN, infinite or over 1e30; encode that sample again"
+      )
 
 
 def take(rows: Rows, mask: NDArray[Any]) -> Rows:
   """The rows where `mask` [N] holds."""
   return Rows(*(column[mask] for column in rows))
+
+
+def take_ids(rows: Rows, ids: Ids, where: pathlib.Path) -> Rows:
+  """The rows of `ids` [m]; UnknownIdError if one is not there."""
+  unknown = np.setdiff1d(ids, rows.ids)
+  if len(unknown):
+    raise errors.UnknownIdError(
+      f"{where} has no sample with id {unknown[0]}; check the ids"
+    )
+  return take(rows, np.isin(rows.ids, ids))
 
 
 def match_labels(

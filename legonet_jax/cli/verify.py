@@ -4,8 +4,6 @@ import argparse
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from legonet_jax import errors, samples as samples_lib
 from legonet_jax.cli import common, console, signed, table as table_lib
 from legonet_jax.runs import (
@@ -44,6 +42,10 @@ Makes a damaged checkpoint again: fits on the retained samples in the stores, an
 by the digest in the journal that it is the state that was lost.
 """
 _SAMPLE = 20
+_ONLY_WITH = {
+  "RUN": ("head", "since", "out", "sign-key"),
+  "--certificate": ("encodings", "ids-file", "keys"),
+}
 
 
 def register(commands: Any) -> None:
@@ -78,11 +80,17 @@ def verify(args: argparse.Namespace) -> int:
   """Runs the command; 0 if everything holds, else 1."""
   if (args.path is None) == (args.certificate is None):
     raise errors.ConfigError("name a run, or a --certificate with --encodings")
+  which = "RUN" if args.certificate is not None else "--certificate"
+  for name in _ONLY_WITH[which]:
+    if getattr(args, name.replace("-", "_")):
+      raise errors.ConfigError(f"--{name} goes with {which} only; leave it out")
   if args.certificate is not None:
     return _verify_certificate(args)
   layout = Layout(args.path)
   if not layout.settings.is_file():
     raise errors.RunError(f"{args.path} is not a run; make one with `legonet fit`")
+  if args.out is not None and args.out.resolve() != layout.certificate.resolve():
+    common.check_out("--out", args.out, _is_statement, args.path)
   key = signed.load_key(args)
   public = None if args.public_key is None else key_files.load_public(args.public_key)
   checks, head = _since(args, public)
@@ -95,8 +103,7 @@ def verify(args: argparse.Namespace) -> int:
     report = verify_lib.verify(args.path, adapters, args.full, head, progress)
   checks += report.checks
   if public is not None:
-    entries = journal.read(layout.journal) if report.certificate else []
-    checks += attest.check_signed_head(layout.head, public, entries)
+    checks += attest.check_signed_head(layout.head, public, _entries(layout))
   out = None
   certificate = report.certificate
   if write and certificate is not None and all(check.passed for check in checks):
@@ -120,6 +127,23 @@ def _since(args: argparse.Namespace, public: Any | None) -> tuple[list[Check], s
   return checks, found.head
 
 
+def _entries(layout: Layout) -> list[journal.Entry]:
+  """The journal, or nothing if it is damaged, which the checks have said already."""
+  try:
+    return journal.read(layout.journal)
+  except errors.LegoError:
+    return []
+
+
+def _is_statement(path: pathlib.Path) -> bool:
+  """Whether a file is a certificate, signed or not, or a signed head."""
+  try:
+    attest.read(path, None)
+  except (errors.LegoError, OSError):
+    return False
+  return True
+
+
 def _finish_requests(path: pathlib.Path) -> None:
   """Finishes what was accepted before, if that can be done here."""
   try:
@@ -127,7 +151,7 @@ def _finish_requests(path: pathlib.Path) -> None:
       session, _ = service.carry_out(path)
       common.tell_notes(session)
   except (errors.LegoError, OSError) as e:
-    common.note(" ".join(str(e).split()))
+    common.note(str(e))
 
 
 def _sample(path: pathlib.Path) -> int:
@@ -221,8 +245,8 @@ def _retained(args: argparse.Namespace, table: table_lib.Table) -> rows_lib.Rows
   rows = table.rows
   if args.ids_file is None:
     return table_lib.take(rows, rows.split == rows_lib.TRAIN)
-  wanted = common.read_ids_file(args.ids_file)
-  return table_lib.take(rows, np.isin(rows.ids, wanted))
+  wanted = samples_lib.check_ids(common.read_ids_file(args.ids_file))
+  return table_lib.take_ids(rows, wanted, args.encodings)
 
 
 def _report(

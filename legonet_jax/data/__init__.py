@@ -42,7 +42,7 @@ def load_dataset(
   path = pathlib.Path(name)
   if path.suffix == ".npz":
     return load_npz(path)
-  if path.is_dir():
+  if name and path.is_dir():
     return load_folder(path, size)
   raise errors.DataError(
     f"no dataset '{name}'; give cifar10, cifar100, an .npz file or a folder of images"

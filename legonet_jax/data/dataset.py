@@ -56,8 +56,8 @@ def make_dataset(
       f"{name}: images have shape {images.shape} and type {images.dtype};"
       " give uint8 [N, height, width, 3]"
     )
-  if len(images) == 0:
-    raise errors.DataError(f"{name} has no images")
+  if images.size == 0:
+    raise errors.DataError(f"{name} has no images, or images without pixels")
   order = check_columns(name, len(images), labels, ids, split)
   if classes is not None:
     classes = names.check_classes(name, classes, int(labels.max()) + 1)

@@ -27,6 +27,8 @@ Encode = Callable[[Params, jax.Array], jax.Array]
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+# Per device, of one step. More gains nothing, and memory is taken for all of them.
+_MOST_IMAGES = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +57,11 @@ def check(spec: ImageEncoder) -> None:
 
 def check_batch(batch: int, devices: int) -> None:
   """Raises ConfigError if a batch cannot be divided among the devices."""
-  if batch < 1 or batch % devices:
+  most = _MOST_IMAGES * devices
+  if not 1 <= batch <= most or batch % devices:
     raise errors.ConfigError(
-      f"batch is {batch}; it must be a positive multiple of the {devices} device(s)"
+      f"batch is {batch}; it must be a multiple of the {devices} device(s), at most"
+      f" {most}"
     )
 
 

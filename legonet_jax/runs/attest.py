@@ -122,7 +122,10 @@ def check_signed_head(
   if not run_head.exists():
     text = "the run has no signed head; requests make one with --sign-key"
     return [Check("signature", False, text)]
-  found = read(run_head, public)
+  try:
+    found = read(run_head, public)
+  except errors.LegoError as e:
+    return [Check("signature", False, str(e))]
   if not found.checks[0].passed or not entries:
     return found.checks
   if found.head != entries[-1]["hash"]:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, membership, unlearning
+from legonet_jax import errors, membership, unlearning, untrusted
 from legonet_jax.config import LegoConfig, describe
 from legonet_jax.digests import digest, environment
 from legonet_jax.rebuild import rebuild
@@ -119,6 +119,9 @@ def check_parts(certificate: Certificate) -> Check:
     problem = problem or "sizes are missing"
   if not isinstance(certificate.get("environment"), dict):
     problem = problem or "the environment is missing"
+  classes = certificate.get("classes")
+  if classes is not None and not untrusted.is_a(classes, list):
+    problem = problem or "the names of the classes are no texts"
   if problem:
     return Check("parts", False, problem)
   return Check("parts", True, f"digests of {n} adapters, none missing")
@@ -150,7 +153,8 @@ def recheck(
   start = untrained(cfg, samples.codes.shape[1], keys)
   none = np.zeros(0, np.int64)
   state, _ = rebuild(cfg, samples, start, none, samples.ids, defer=True)
-  checks = [_compare_structure(certificate, _structure(cfg, state))]
+  claims = {"samples": len(samples.ids), "encoder": cfg.encoder}
+  checks = [_compare_structure(certificate, {**_structure(cfg, state), **claims})]
   if not len(chosen) or not checks[0].passed:
     return checks
   claimed = certificate["weights"]

@@ -27,7 +27,7 @@ from legonet_jax import errors, untrusted
 from legonet_jax.config import LegoConfig
 from legonet_jax.digests import digest
 from legonet_jax.ids import Ids
-from legonet_jax.runs import durable
+from legonet_jax.runs import durable, journal
 from legonet_jax.runs.erasure import OnStep
 from legonet_jax.state import LegoState, from_arrays, to_arrays
 
@@ -35,10 +35,11 @@ _MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"
 _BLOCK = 4096
 _NUMBER = re.compile(r"[0-9]{8}")
-_KINDS: Mapping[str, type] = {
-  "number": int, "digest": str, "stores": list, "environment": dict, "requests": list,
-  "report": dict, "head": str, "masked": int, "event": str, "records": dict,
-  "files": dict,
+# As in `untrusted.is_a`.
+_KINDS: Mapping[str, Any] = {
+  "number": int, "digest": str, "stores": list, "environment": {...: str},
+  "requests": list, "report": dict, "head": str, "masked": int, "event": str,
+  "records": journal.RECORDS, "files": {...: str},
 }  # fmt: skip
 
 
@@ -190,9 +191,9 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
   try:
     value = untrusted.read_json(path / _MANIFEST, follow=False)
     sound = value.pop("sha256") == _hash(value)
-    wanted = {name: kind for name, kind in _KINDS.items() if name in value}
-    sound = sound and {*_KINDS} - {*Manifest._field_defaults} <= wanted.keys()
-    sound = sound and all(isinstance(value[n], kind) for n, kind in wanted.items())
+    older = {*Manifest._field_defaults} - value.keys()
+    wanted = {name: kind for name, kind in _KINDS.items() if name not in older}
+    sound = sound and untrusted.is_a(value, wanted) and _has_reports(value)
   except (OSError, ValueError, KeyError):
     sound = False
   if not sound:
@@ -201,6 +202,17 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       " repair` makes it again from the encoding stores"
     )
   return dict(value)
+
+
+def _has_reports(value: dict[str, Any]) -> bool:
+  """Whether a manifest says all that the journal will say about its checkpoint."""
+  report, requests = value["report"], value["requests"]
+  sound = journal.fits(report, {})
+  if requests:
+    sound = sound and journal.is_report("complete", {**report, "requests": requests})
+  if value.get("event") == "repaired":
+    sound = sound and journal.is_report("repaired", report.get("repair"))
+  return sound
 
 
 def _hash(value: dict[str, Any]) -> str:

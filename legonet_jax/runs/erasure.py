@@ -25,7 +25,7 @@ from legonet_jax.runs import durable, lock
 
 OnStep = Callable[[str], None]
 Record = dict[str, Any]
-_ERASED_ID = -1
+_ERASED_ID, _ERASED_LABEL = -1, -1
 
 
 def erase(
@@ -54,10 +54,10 @@ def erase(
     if raw.dtype != np.int64 or raw.ndim != 1:
       raise errors.StoreError(f"{path / 'ids.npy'} is damaged; restore the store")
     live = np.flatnonzero(raw >= 0)
-    rows = live[choose(raw[live])]
+    rows = np.union1d(live[choose(raw[live])], _find_half_erased(path, raw))
     _overwrite(path / "encodings.npy", rows, 0)
     on_step("encoding overwritten")
-    _overwrite(path / "labels.npy", rows, -1)
+    _overwrite(path / "labels.npy", rows, _ERASED_LABEL)
     _overwrite(path / "split.npy", rows, 0)
     _overwrite(path / "ids.npy", rows, _ERASED_ID)
     on_step("id overwritten")
@@ -69,6 +69,21 @@ def erase(
       text = json.dumps(fresh, indent=1, sort_keys=True) + "\n"
       durable.write(path / "meta.json", text.encode())
   return len(rows)
+
+
+def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:
+  """Rows that have lost encoding and label, and not all bytes of their id.
+
+  The id may have been torn while it was overwritten, and then nobody knows it any more.
+  """
+  labels = untrusted.read_npy(path / "labels.npy", follow=False)
+  if labels.shape != ids.shape:
+    raise errors.StoreError(f"{path / 'labels.npy'} is damaged; restore the store")
+  half = np.flatnonzero((labels == _ERASED_LABEL) & (ids != _ERASED_ID))
+  if not len(half):
+    return half
+  encodings = untrusted.map_npy(path / "encodings.npy", follow=False)
+  return half[~encodings[half].any(axis=1)]
 
 
 def record(path: pathlib.Path) -> Record:

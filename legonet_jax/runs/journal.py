@@ -36,8 +36,10 @@ Entry = dict[str, Any]
 FORMAT = 2
 _START = "0" * 64
 _ALWAYS = {"seq": int, "time": str, "event": str, "prev": str, "hash": str}
-# What the entries of each event must have. Later versions may add to it.
-_FIELDS: Mapping[str, Mapping[str, type]] = {
+# Kinds as in `untrusted.is_a`: of what is known of a store, ...
+RECORDS = {...: {"rows": int, "erased": int, "sha256": {...: str}}}
+# ... of what the entries of each event must have, which later versions may add to, ...
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
   "created": {"config": dict, "after": str, "samples": int},
   "accepted": {"request": str, "kind": str, "count": int, "ids": list},
   "rejected": {"request": str, "kind": str, "count": int, "reason": str},
@@ -47,10 +49,11 @@ _FIELDS: Mapping[str, Mapping[str, type]] = {
   },
   "repaired": {"proved": bool},
 }  # fmt: skip
-_OPTIONAL = {
-  "forgotten": list, "relearned": list, "stores": dict, "checkpoint": int,
+# ... and of what any entry may have.
+_OPTIONAL: Mapping[str, Any] = {
+  "forgotten": list, "relearned": list, "stores": RECORDS, "checkpoint": int,
   "retained": str, "key": str, "before": str, "after": str, "samples": int,
-  "ids": list, "masked": int,
+  "ids": list, "masked": int, "files": {...: str},
 }  # fmt: skip
 
 
@@ -101,17 +104,18 @@ def _is_complete(entry: Entry) -> bool:
   fields = _FIELDS.get(entry["event"])
   if fields is None or (entry["event"] == "created") != (entry["seq"] == 0):
     return False
-  needed = {**_ALWAYS, **fields}
-  there = {name: kind for name, kind in _OPTIONAL.items() if name in entry}
-  return all(_is_a(entry[n], kind) for n, kind in {**there, **needed}.items())
+  return fits(entry, _ALWAYS) and fits(entry, fields)
 
 
-def _is_a(value: Any, kind: type) -> bool:
-  if kind is float:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-  if kind is list:
-    return isinstance(value, list) and all(isinstance(v, str) for v in value)
-  return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+def fits(values: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
+  """Whether all that is `needed` is there, and all that is known of the right kind."""
+  known = {name: kind for name, kind in _OPTIONAL.items() if name in values}
+  return untrusted.is_a(dict(values), {**known, **needed})
+
+
+def is_report(event: str, values: Any) -> bool:
+  """Whether `values` are what an entry of `event` says, the rest of it aside."""
+  return isinstance(values, dict) and fits(values, _FIELDS[event])
 
 
 def append(
@@ -130,23 +134,31 @@ def append(
   entry["prev"] = entries[-1]["hash"] if entries else _START
   entry["hash"] = hash_of(entry)
   line = json.dumps(entry, sort_keys=True).encode() + b"\n"
-  flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-  handle = os.open(path, flags, 0o666)
+  if not entries:
+    # Whole or not there: a journal makes a run, and one without a line could neither be
+    # opened nor fitted again.
+    durable.write(path, line)
+  else:
+    _append(path, line)
+  entries.append(entry)
+  return entry
+
+
+def _append(path: pathlib.Path, line: bytes) -> None:
+  """Adds a line to a file, durable when this returns."""
+  flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+  handle = os.open(path, flags)
   try:
     size = os.fstat(handle).st_size
     try:
       while line:
         line = line[os.write(handle, line) :]
       os.fsync(handle)
-    except OSError:  # a full disk: take back what there is of the line
+    except BaseException:  # a full disk, Ctrl-C: take back what there is of the line
       os.ftruncate(handle, size)
       raise
   finally:
     os.close(handle)
-  if not entries:
-    durable.sync_folder(path.parent)
-  entries.append(entry)
-  return entry
 
 
 def mend(path: pathlib.Path) -> None:

@@ -75,16 +75,19 @@ def _open(path: pathlib.Path) -> int:
   if path.is_symlink():
     raise errors.LinkError(f"{path} is a symbolic link, not a lock; remove it")
   handle = os.open(path, flags, 0o666)
-  found = os.fstat(handle)
-  if not stat.S_ISREG(found.st_mode):
+  try:
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+      raise errors.LinkError(f"{path} is not a regular file; remove it")
+    mode = stat.S_IMODE(found.st_mode)
+    for write, read in ((0o020, 0o040), (0o002, 0o004)):
+      if not mode & write:
+        mode &= ~read
+    if mode != stat.S_IMODE(found.st_mode) and found.st_uid == os.geteuid():
+      os.fchmod(handle, mode)
+  except BaseException:
     os.close(handle)
-    raise errors.LinkError(f"{path} is not a regular file; remove it")
-  mode = stat.S_IMODE(found.st_mode)
-  for write, read in ((0o020, 0o040), (0o002, 0o004)):
-    if not mode & write:
-      mode &= ~read
-  if mode != stat.S_IMODE(found.st_mode) and found.st_uid == os.geteuid():
-    os.fchmod(handle, mode)
+    raise
   return handle
 
 

@@ -60,8 +60,8 @@ def repair(
   settings = layout_lib.read_settings(layout)
   cfg = settings.cfg
   with lock.hold(path):
-    journal.mend(layout.journal)
     entries = journal.read(layout.journal)
+    journal.mend(layout.journal)
     key, renewed = tombstones.renew_key(layout.forgotten_key, entries)
     try:
       run = run_lib.load(path)
@@ -70,6 +70,10 @@ def repair(
     else:
       if renewed:
         return _record_key(run, entries, key), True
+      if run.manifest.event == "repaired" and service.missing_entries(run, entries):
+        # An earlier repair has saved its checkpoint and was killed before its end.
+        service.finish(Session(run, None, entries, key, None, [], set()), on_step)
+        return run, bool(run.manifest.report["repair"]["proved"])
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
     lost = _find_lost(layout, settings, entries, key)
     source = rows_lib.Source(path, lost.stores, settings.classes)

@@ -142,7 +142,7 @@ def read(folder: pathlib.Path, name: str) -> Request:
     sound = request.kind in KINDS and request.ids.ndim == 1 and len(request.salt) == 32
     sound = sound and request.ids.dtype == np.int64
     sound = sound and (request.encodings is None) == (request.labels is None)
-  except (FileNotFoundError, ValueError, KeyError, TypeError):
+  except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
     sound = False
   if not sound:
     raise errors.DamagedRequestError(

@@ -63,12 +63,21 @@ def classes_of(path: pathlib.Path) -> Classes:
 
 def resolve(root: pathlib.Path, store: str) -> pathlib.Path:
   """The folder of one of a run's stores; its own are named relative to the run."""
+  path = locate(root, store)
+  erasure.require_store(path)
+  return path
+
+
+def locate(root: pathlib.Path, store: str) -> pathlib.Path:
+  """As `resolve`, whether the store is there or not."""
   path = root / store
   if not os.path.isabs(store) and (
     path.parent != root / "learned" or path.name in (".", "..")
   ):
-    raise errors.RunError(f"the run names a store outside of its folder: {store}")
-  erasure.require_store(path)
+    raise errors.RunError(
+      f"the run names a store outside of its folder: {store}; restore the run from a"
+      " copy"
+    )
   return path
 
 

@@ -3,13 +3,15 @@
 `load` only reads: it gives the last good state of a run, whatever else is going on.
 """
 
+from collections.abc import Iterator
+import contextlib
 import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, samples as samples_lib, unlearning, untrusted
+from legonet_jax import errors, files, samples as samples_lib, unlearning, untrusted
 from legonet_jax.config import LegoConfig, describe, fingerprint
 from legonet_jax.digests import digest, environment
 from legonet_jax.encoder import store as store_lib
@@ -97,6 +99,8 @@ def load(path: pathlib.Path) -> Run:
       f"{layout.settings} and the checkpoint are of different settings; restore"
       " run.json from a copy"
     )
+  for store in manifest.stores:
+    rows_lib.locate(path, store)
   return Run(layout, cfg, state, manifest, settings.classes)
 
 
@@ -195,6 +199,8 @@ def create(
   if not layout_lib.may_begin(path):
     raise errors.RunError(f"{path} is in use for something else; give an empty folder")
   place = str(store.resolve())
+  if store.resolve() in path.resolve().parents:
+    raise errors.RunError(f"{path} is inside of the store; give a folder elsewhere")
   samples = _first_samples(cfg, store, ids)
   classes = rows_lib.classes_of(store)
   if classes is not None and len(classes) != cfg.num_classes:
@@ -202,8 +208,8 @@ def create(
       f"num_classes is {cfg.num_classes}, but {store} names {len(classes)} classes; use"
       " their number"
     )
-  durable.make_folder(path)
-  with lock.hold(path):
+  begun = path.exists() and any(path.iterdir())
+  with files.folders_for(path), _locked(path):
     if layout.journal.exists():  # another process was quicker
       raise errors.RunError(f"{path} is a run already; give another folder")
     durable.require_plain(path)
@@ -212,7 +218,14 @@ def create(
     key = tombstones.make_key(layout.forgotten_key)
     layout_lib.write_settings(layout, Settings(cfg, [place], classes), keys)
     on_step("settings written")
-    state, info = unlearning.fit(cfg, samples, keys, progress)
+    try:
+      state, info = unlearning.fit(cfg, samples, keys, progress)
+    except (errors.LegoError, MemoryError):
+      if not begun:  # these settings cannot work: nothing is left of them
+        for file in (layout.settings, layout.keys, layout.forgotten_key):
+          durable.shred(file)
+        (path / lock.WORK).unlink()
+      raise
     on_step("trained")
     manifest = Manifest(
       number=0,
@@ -253,6 +266,14 @@ def create(
   return run
 
 
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+  """Makes the folder of a run and holds its lock."""
+  durable.make_folder(path)
+  with lock.hold(path):
+    yield
+
+
 def fixed_files(layout: Layout, cfg: LegoConfig) -> dict[str, str]:
   """The sha256 of the files that never change, by name."""
   paths = [layout.settings, *([layout.keys] if cfg.key_policy == "given" else [])]
@@ -284,4 +305,6 @@ def _newest(
       return checkpoint.load(checkpoint.path_of(layout.checkpoints, number), cfg)
     except errors.RunError as e:
       first = first or e
-  raise first or errors.RunError(f"{layout.checkpoints} holds no checkpoint")
+  raise first or errors.RunError(
+    f"{layout.checkpoints} holds no checkpoint; restore the run from a copy"
+  )

@@ -65,8 +65,8 @@ def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
   """Opens a run whose lock the caller holds, and clears what a crash has left."""
   layout = Layout(path)
   layout_lib.read_settings(layout)
-  journal.mend(layout.journal)
   entries = journal.read(layout.journal)
+  journal.mend(layout.journal)  # not before: a journal that is damaged stays as it is
   key = tombstones.open_key(layout.forgotten_key, entries)
   run = run_lib.load(path)
   _, settled = journal.of_requests(entries)
@@ -100,9 +100,9 @@ def settle(
   """Carries out all requests there are, also those that come in meanwhile.
 
   Those that wait are merged, as far as no id occurs in two of them, so that each
-  adapter is trained once.
+  adapter is trained once. After an error it may be called again with the same session.
   """
-  session = finish(session, on_step)
+  session = finish(_newest(session), on_step)
   while True:
     admission.admit(session, on_step)
     batch = admission.next_batch(session)
@@ -110,6 +110,18 @@ def settle(
       return session
     session = applying.apply(session, batch, progress, on_step)
     session = finish(session, on_step)
+
+
+def _newest(session: Session) -> Session:
+  """The session with the newest checkpoint: an attempt that failed may have saved it.
+
+  From the one before it, requests would be done again whose rows and files are gone.
+  """
+  run = session.run
+  if checkpoint.numbers(run.layout.checkpoints)[:1] == [run.manifest.number]:
+    return session
+  run = run_lib.load(run.layout.root)
+  return session._replace(run=run, samples=None, left=None)
 
 
 def finish(session: Session, on_step: OnStep = no_step) -> Session:

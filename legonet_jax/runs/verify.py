@@ -84,8 +84,12 @@ def verify(
   if samples is None:
     return Report(checks, made)
   chosen = choose(run.cfg, adapters, full)
-  keys = layout_lib.read_keys(run.layout, run.cfg)
-  checks += certificate_lib.recheck(made, samples, keys, chosen, progress)
+  try:
+    keys = layout_lib.read_keys(run.layout, run.cfg)
+    checks += certificate_lib.recheck(made, samples, keys, chosen, progress)
+  except (errors.RunError, errors.SampleError) as e:
+    checks.append(Check("keys", False, str(e)))
+    return Report(checks, None)
   made["trained_again"] = chosen.tolist()
   made["checks"] = [check._asdict() for check in checks]
   return Report(checks, made)
