@@ -264,7 +264,8 @@ def test_settings_at_their_bounds_are_taken_and_are_plain(make):
   assert settings == dataclasses.replace(settings)
   for field in dataclasses.fields(settings):
     value = getattr(settings, field.name)
-    assert type(value).__module__ in ("builtins", "legonet_jax.ridge", "legonet_jax.sgd")
+    ours = ("builtins", "legonet_jax.ridge", "legonet_jax.sgd")
+    assert type(value).__module__ in ours
 
 
 TOO_LARGE = {
