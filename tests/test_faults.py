@@ -13,11 +13,15 @@ import shutil
 import pytest
 
 from experiments.faults import cuts, hooks, inject, world as world_lib
+from experiments.faults.disk import Disk
 from experiments.faults.scenarios import SCENARIOS
 from legonet_jax.runs import durable, erasure, journal, verify as verify_lib
 
 # LEGONET_STRIDE=1 makes every cut, which takes hours.
-STRIDE = int(os.environ.get("LEGONET_STRIDE", 251))
+STRIDE = int(os.environ.get("LEGONET_STRIDE", 331))
+pytestmark = pytest.mark.skipif(
+  not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open"
+)
 UNLEARN = SCENARIOS[0]
 
 
@@ -160,12 +164,14 @@ def test_only_what_was_synced_outlives_the_power(tmp_path, kind, left):
   world.mkdir()
   (world / "old").write_bytes(b"synced")
   (world / "gone").write_bytes(b"synced")
-  with hooks.injected(world, kind, 0) as injector:
+  disk = Disk(world)
+  with hooks.injected(world, kind, 0, disk):
     durable.write(world / "file", b"synced")
     (world / "old").write_bytes(b"not synced")
     (world / "new").write_bytes(b"not synced")
     (world / "gone").unlink()
-  injector.disk.fail(keep_names=kind == "blank")
+  disk.fail(keep_names=kind == "blank")
+  disk.close()
   assert {p.name: p.read_bytes() for p in world.iterdir()} == left
 
 

@@ -8,7 +8,8 @@
     scenarios  where each command starts, what it asks for and must leave
     ends       what became of the requests
     judge      what must hold right after the cut, and after the next command
-    cuts       one cut, and all of them
+    cuts       one cut, and all those of a scenario
+    sweep      all cuts of all scenarios
 
 `python -m experiments.faults` makes all cuts, `tests/test_faults.py` some of them.
 """

@@ -7,20 +7,18 @@ was wrong about it, or if a run could not go on.
 """
 
 import argparse
-import collections
+from collections.abc import Mapping
 import os
 import pathlib
 import tempfile
 import time
 from typing import Any
 
-import tqdm
-
 from experiments import common
-from experiments.faults import cuts
-from experiments.faults.scenarios import SCENARIOS, Scenario
+from experiments.faults import cuts, sweep
+from experiments.faults.scenarios import SCENARIOS
 
-_SHOWN = 20
+_NAMES = [scenario.name for scenario in SCENARIOS]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,20 +28,17 @@ def main(argv: list[str] | None = None) -> int:
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  names = [scenario.name for scenario in SCENARIOS]
   add = parser.add_argument
   add("--out", type=pathlib.Path, default=common.RESULTS, metavar="DIR")
-  add("--only", nargs="+", choices=names, default=names, metavar="SCENARIO",
-      help=", ".join(names))  # fmt: skip
+  add("--only", nargs="+", choices=_NAMES, default=_NAMES, metavar="SCENARIO",
+      help=", ".join(_NAMES))  # fmt: skip
   add("--stride", type=int, default=1, help="every how-manieth cut (1)")
+  add("--jobs", type=int, default=1, metavar="J", help="processes (1)")
   args = parser.parse_args(argv)
-  start, rows = time.perf_counter(), {}
+  start = time.perf_counter()
   with tempfile.TemporaryDirectory(dir=_fast_folder()) as temporary:
     os.environ.setdefault("LEGONET_CACHE", f"{temporary}/cache")
-    for number, scenario in enumerate(s for s in SCENARIOS if s.name in args.only):
-      folder = pathlib.Path(temporary, str(number))
-      folder.mkdir()
-      rows[scenario.name] = cut_all(scenario, folder, args.stride)
+    rows = sweep.cut_all(args.only, pathlib.Path(temporary), args.stride, args.jobs)
   summary = {
     "cuts": sum(sum(row["cuts"].values()) for row in rows.values()),
     "problems": sum(len(row["problems"]) for row in rows.values()),
@@ -60,23 +55,7 @@ def _fast_folder() -> str | None:
   return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def cut_all(scenario: Scenario, folder: pathlib.Path, stride: int) -> dict[str, Any]:
-  """All cuts of one scenario: how many operations and cuts, and what went wrong."""
-  counts: collections.Counter[str] = collections.Counter()
-  problems, last = [], 0
-  world = cuts.prepare(scenario, folder)
-  for cut in tqdm.tqdm(cuts.all_cuts(scenario, world, stride), desc=scenario.name):
-    counts[cut.kind] += 1
-    last = cut.at
-    for problem in cut.problems:
-      text = problem.replace(str(folder), "")
-      problems.append({"kind": cut.kind, "at": cut.at, "problem": text})
-      if len(problems) <= _SHOWN:
-        tqdm.tqdm.write(f"{scenario.name}, {cut.kind} at {cut.at}: {text}")
-  return {"operations": last, "cuts": dict(counts), "problems": problems}
-
-
-def _make_table(rows: dict[str, dict[str, Any]]) -> list[str]:
+def _make_table(rows: Mapping[str, dict[str, Any]]) -> list[str]:
   """A line per scenario, and their sum."""
   head = ["scenario", "operations", *cuts.KINDS, "problems"]
   lines = [
@@ -85,9 +64,10 @@ def _make_table(rows: dict[str, dict[str, Any]]) -> list[str]:
     for name, row in rows.items()
   ]  # fmt: skip
   sums = [sum(line[i] for line in lines) for i in range(1, len(head))]
-  text = [f"{name:20}" + "".join(f"{value:>11}" for value in rest)
-          for name, *rest in (head, *lines, ["all", *sums])]  # fmt: skip
-  return text
+  return [
+    f"{name:20}" + "".join(f"{value:>11}" for value in rest)
+    for name, *rest in (head, *lines, ["all", *sums])
+  ]
 
 
 if __name__ == "__main__":

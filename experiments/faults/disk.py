@@ -24,14 +24,19 @@ class _File(NamedTuple):
 
 
 class Disk:
-  """All that was synced below a folder; what is there at the start counts as synced."""
+  """All that was synced below a folder; what is there at the start counts as synced.
+
+  Attributes:
+    root: the folder.
+    held: handles that are kept open.
+  """
 
   def __init__(self, root: pathlib.Path):
     """Reads all there is below `root`."""
-    self._root = root
+    self.root = root
     self._files: dict[int, _File] = {}
     self._folders: dict[int, dict[str, _Entry]] = {}
-    self._held: list[int] = []
+    self.held: set[int] = set()
     self._lock = threading.Lock()
     for folder, _, names in os.walk(root):
       for path in (folder, *(os.path.join(folder, name) for name in names)):
@@ -43,7 +48,7 @@ class Disk:
     """Takes in a file or the names of a folder, as `fsync` does."""
     with self._lock:
       # Open until the end, so that no later file gets the number of this one.
-      self._held.append(os.dup(handle))
+      self.held.add(os.dup(handle))
       found = os.fstat(handle)
       path = os.readlink(f"/proc/self/fd/{handle}")
       if os.path.isdir(path):
@@ -61,10 +66,10 @@ class Disk:
     Args:
       keep_names: all names are as they are now, and only bytes are lost.
     """
-    made = self._root.with_name(f"{self._root.name}.synced")
-    self._restore(self._root.stat().st_ino, self._root, made, keep_names)
-    shutil.rmtree(self._root)
-    made.rename(self._root)
+    made = self.root.with_name(f"{self.root.name}.synced")
+    self._restore(self.root.stat().st_ino, self.root, made, keep_names)
+    shutil.rmtree(self.root)
+    made.rename(self.root)
 
   def _restore(
     self, inode: int, now: pathlib.Path, made: pathlib.Path, keep_names: bool
@@ -84,6 +89,6 @@ class Disk:
 
   def close(self) -> None:
     """Lets go of all files."""
-    for handle in self._held:
+    for handle in self.held:
       os.close(handle)
-    self._held.clear()
+    self.held.clear()

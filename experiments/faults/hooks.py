@@ -14,6 +14,7 @@ import pathlib
 from typing import Any
 from unittest import mock
 
+from experiments.faults.disk import Disk
 from experiments.faults.inject import READ, WRITES, Injector
 from legonet_jax.runs import checkpoint
 
@@ -37,12 +38,12 @@ class _File(io.FileIO):
 
 
 @contextlib.contextmanager
-def injected(root: pathlib.Path, kind: str, at: int) -> Iterator[Injector]:
+def injected(
+  root: pathlib.Path, kind: str, at: int, disk: Disk | None = None
+) -> Iterator[Injector]:
   """Spoils the `at`-th operation below `root` of what happens inside."""
-  injector = Injector(root, kind, at)
+  injector = Injector(root, kind, at, disk)
   with contextlib.ExitStack() as stack:
-    if injector.disk is not None:
-      stack.callback(injector.disk.close)
 
     def put(place: Any, name: str, made: Any) -> None:
       stack.enter_context(mock.patch.object(place, name, made))

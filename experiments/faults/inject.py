@@ -26,7 +26,7 @@ from typing import Any
 from experiments.faults.disk import Disk
 
 KINDS = ("kill", "torn", "power", "blank", "fail", "full", "interrupt", "unread")
-DEADLY = ("kill", "torn", "power", "blank")
+DEADLY, POWER = ("kill", "torn", "power", "blank"), ("power", "blank")
 WRITES, READ = ("write", "pwrite", "save"), "read"
 _NEED_ROOM = (*WRITES, "create", "mkdir", "link", "symlink", "posix_fallocate")
 _ERRORS = (errno.EIO, errno.ENOSPC)
@@ -42,14 +42,14 @@ class Injector:
   Attributes:
     asked: names of the operations so far, the one with the fault included.
     hit: the name of the operation that had the fault, or "" if there were too few.
-    disk: what was synced, for the kinds that ask for it.
+    disk: is told what was synced, if somebody wants to know.
   """
 
-  def __init__(self, root: pathlib.Path, kind: str, at: int):
+  def __init__(self, root: pathlib.Path, kind: str, at: int, disk: Disk | None = None):
     """See the module for `kind`; `at` counts from 1, and 0 is no fault at all."""
     self.asked: list[str] = []
     self.hit = ""
-    self.disk = Disk(root) if kind in ("power", "blank") else None
+    self.disk = disk
     self._root, self._kind, self._at = os.path.realpath(root), kind, at
     self._dead, self._passing = False, False
     self._lock = threading.Lock()

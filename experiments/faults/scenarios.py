@@ -199,6 +199,12 @@ SCENARIOS = (
     [lambda: world_lib.learn(NEW_IDS), lambda: world_lib.unlearn(NEW_IDS[:1])],
     held=_ALL | {*NEW_IDS[1:].tolist()},
   ),
+  _request(
+    "unlearn, two stores",
+    lambda: world_lib.unlearn([_GONE[0], NEW_IDS[0]]),
+    [lambda: world_lib.learn(NEW_IDS)],
+    held=_ALL | {*NEW_IDS.tolist()},
+  ),
   Scenario("service", _prepared(), commands.serve, _unlearn),
   Scenario(
     "two in a batch",

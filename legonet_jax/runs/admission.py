@@ -180,7 +180,11 @@ def check_unlearn(run: Run, named: set[int], held: set[int], queued: bool) -> No
       f"the model holds no sample {unknown[0]}: it never did, or has forgotten it;"
       " check the request's ids"
     )
-  left = len(held) - len(named & held)
+  check_enough(run, len(held) - len(named & held))
+
+
+def check_enough(run: Run, left: int) -> None:
+  """Raises if a run cannot go on with `left` samples."""
   least = run.cfg.num_adapters if run.cfg.key_policy == "replace" else 1
   if left < least:
     raise errors.TooFewSamplesError(

@@ -126,8 +126,7 @@ def _update(
     samples = run_lib.checked_table(run, np.setdiff1d(state.ids, [*wanted, *lost]))
   left = np.union1d(wanted, lost)
   if len(left):
-    held = set(state.ids.tolist())
-    admission.check_unlearn(run, set(left.tolist()), held, queued=True)
+    admission.check_enough(run, len(state.ids) - len(left))
   for part in new:
     samples = samples_lib.append(samples, part)
   joined = np.concatenate([_NONE, *(part.ids for part in new)])
@@ -135,8 +134,7 @@ def _update(
   on_step("trained")
   return _Outcome(
     state=state,
-    # The rows leave the memory, too.
-    samples=samples_lib.drop(samples, np.intersect1d(left, samples.ids)),
+    samples=_without(samples, left),
     stores=stores,
     left=left,
     joined=joined,
@@ -145,6 +143,12 @@ def _update(
     masked=info.adapters_masked,
     made_on=environment() if info.adapters_retrained else run.manifest.environment,
   )
+
+
+def _without(samples: Samples, left: Ids) -> Samples:
+  """The table without the rows of samples that left; some may be gone already."""
+  rows = np.minimum(np.searchsorted(samples.ids, left), len(samples.ids) - 1)
+  return samples_lib.drop(samples, left[samples.ids[rows] == left])
 
 
 def refit(

@@ -73,7 +73,7 @@ def sync_folder(path: pathlib.Path) -> None:
 
 def sync_tree(path: pathlib.Path) -> None:
   """Makes all files and names below a folder durable, the folder's own included."""
-  for_all(_sync_file, files_below(path))
+  for_all(sync_file, files_below(path))
   for_all(sync_folder, [pathlib.Path(folder) for folder, _, _ in os.walk(path)])
 
 
@@ -167,7 +167,8 @@ def for_all(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     return list(pool.map(function, work))
 
 
-def _sync_file(path: pathlib.Path) -> None:
+def sync_file(path: pathlib.Path) -> None:
+  """Makes the bytes of a file durable."""
   handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
   try:
     os.fsync(handle)

@@ -33,6 +33,7 @@ def erase(
   choose: Callable[[Ids], NDArray[np.bool_]],
   on_step: OnStep,
   wait: float = lock.STORE_SECONDS,
+  again: bool = False,
 ) -> int:
   """Erases rows from the store in `path`.
 
@@ -41,6 +42,8 @@ def erase(
     choose: given the ids [m] of the rows that are not erased, says which to erase.
     on_step: told the name of each step when it is done, for tests that kill.
     wait: for how many seconds to wait for another process that erases.
+    again: a process may have been killed, or a disk have failed, while it erased rows
+      here. What is erased now may then be so in memory only, and is written once more.
 
   Returns:
     How many rows were erased now.
@@ -55,6 +58,9 @@ def erase(
       raise errors.StoreError(f"{path / 'ids.npy'} is damaged; restore the store")
     live = np.flatnonzero(raw >= 0)
     rows = np.union1d(live[choose(raw[live])], _find_half_erased(path, raw))
+    count = len(rows)
+    if again:
+      rows = np.union1d(rows, np.flatnonzero(raw < 0))
     _overwrite(path / "encodings.npy", rows, 0)
     on_step("encoding overwritten")
     _overwrite(path / "labels.npy", rows, _ERASED_LABEL)
@@ -64,11 +70,12 @@ def erase(
     raw[rows] = _ERASED_ID
     sums = {name: untrusted.sha256_of(path / f"{name}.npy") for name in meta["sha256"]}
     erased = int(np.sum(raw < 0))
-    if sums != meta["sha256"] or erased != meta.get("erased", 0):
+    stale = sums != meta["sha256"] or erased != meta.get("erased", 0)
+    if stale or (again and erased):
       fresh = {**meta, "sha256": sums, "erased": erased}
       text = json.dumps(fresh, indent=1, sort_keys=True) + "\n"
       durable.write(path / "meta.json", text.encode())
-  return len(rows)
+  return count
 
 
 def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:

@@ -30,7 +30,7 @@ def erase_rows(session: Session, on_step: OnStep) -> None:
       if len(left):
         erasure.erase(path, functools.partial(np.isin, test_elements=left), on_step)
     else:
-      erasure.erase(path, _find_forgotten(session), on_step)
+      erasure.erase(path, _find_forgotten(session), on_step, again=True)
   on_step("erased")
 
 

@@ -64,8 +64,16 @@ def make(kind: Kind, ids: Ids | None = None, **rest: Any) -> Request:
   return Request(kind, wanted, secrets.token_bytes(32), **rest)
 
 
-def drop(layout: Layout, request: Request) -> str:
-  """Leaves a request in the queue of a run, durable when this returns; its name."""
+def drop(
+  layout: Layout, request: Request, entries: list[journal.Entry] | None = None
+) -> str:
+  """Leaves a request in the queue of a run, durable when this returns; its name.
+
+  Args:
+    layout: of the run.
+    request: what is to be done.
+    entries: the journal, if the caller holds the run's lock and so has all of it.
+  """
   head = {
     "kind": request.kind,
     "defer": request.defer,
@@ -84,7 +92,7 @@ def drop(layout: Layout, request: Request) -> str:
   np.savez(buffer, allow_pickle=False, **arrays)
   durable.make_folder(layout.requests)
   with hold_queue(layout):
-    name = f"{_next_number(layout):020d}-{secrets.token_hex(8)}"
+    name = f"{_next_number(layout, entries):020d}-{secrets.token_hex(8)}"
     path = layout.requests / f"{name}{_SUFFIX}"
     durable.write(path, buffer.getvalue(), mode=0o600)
   return name
@@ -96,14 +104,14 @@ def hold_queue(layout: Layout) -> Any:
   return lock.hold(layout.root, lock.QUEUE, _LOCK_SECONDS, advice)
 
 
-def _next_number(layout: Layout) -> int:
+def _next_number(layout: Layout, entries: list[journal.Entry] | None) -> int:
   """One more than any request ever had.
 
   Files are listed before the journal is read: a request that is carried out meanwhile
   is in the journal before its file goes.
   """
   names = waiting(layout.requests)
-  for entry in journal.read(layout.journal):
+  for entry in journal.read(layout.journal) if entries is None else entries:
     names += [entry["request"]] if "request" in entry else []
   numbers = [int(name.partition("-")[0]) for name in names if _NAME.fullmatch(name)]
   return 1 + max(numbers, default=0)

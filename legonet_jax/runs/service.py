@@ -22,6 +22,7 @@ but found by comparing the stores with the state (see `forgetting`).
 """
 
 from collections.abc import Callable
+import os
 import pathlib
 from typing import Any, NamedTuple
 
@@ -70,11 +71,17 @@ def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
   key = tombstones.open_key(layout.forgotten_key, entries)
   run = run_lib.load(path)
   _, settled = journal.of_requests(entries)
+  if layout.requests.is_dir() and any(layout.requests.iterdir()):
+    # Who was killed may not have waited for the disk. Neither a request nor its end may
+    # go after we have acted on it.
+    durable.sync_file(layout.journal)
+    durable.sync_folder(layout.requests)
   requests_lib.clean(layout, settled)
   if layout_lib.temporaries(path):
     with requests_lib.hold_queue(layout):  # so that none of them is being written
       for stale in layout_lib.temporaries(path):
         durable.shred(stale)
+    durable.sync_folder(path)
   for number in checkpoint.numbers(layout.checkpoints):
     if number > run.manifest.number:  # damaged; its requests will be done again
       durable.shred_tree(checkpoint.path_of(layout.checkpoints, number))
@@ -89,7 +96,7 @@ def submit(session: Session, request: Request) -> str:
     LegoError: if it cannot be carried out; then nothing has happened.
   """
   admission.check(session, request, admission.outlook(session))
-  return requests_lib.drop(session.run.layout, request)
+  return requests_lib.drop(session.run.layout, request, session.entries)
 
 
 def settle(
@@ -128,12 +135,13 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
   """All that is left to do for the requests in the checkpoint; may be repeated."""
   if not missing_entries(session.run, session.entries):
     return session
+  if session.left is None:
+    _sync(session.run.layout)
   session = forgetting.with_current_key(session)
   forgetting.erase_rows(session, on_step)
   run = session.run
   layout, manifest = run.layout, run.manifest
-  durable.shred(layout.certificate)
-  durable.shred(layout.head)
+  _remove_statements(layout)
   checkpoint.remove_others(layout.checkpoints, manifest.number, on_step)
   _remove_stores(run)
   on_step("checkpoints deleted")
@@ -144,6 +152,27 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
     journal.append(layout.journal, session.entries, event, {**values, **now})
     on_step(event)
   return session._replace(left=None)
+
+
+def _remove_statements(layout: Layout) -> None:
+  """Shreds what was said about the state before, durable when this returns."""
+  there = [p for p in (layout.certificate, layout.head) if os.path.lexists(p)]
+  for path in there:
+    durable.shred(path)
+  if there:
+    durable.sync_folder(layout.root)
+
+
+def _sync(layout: Layout) -> None:
+  """Makes durable what a process that was killed, or an attempt that failed, has left.
+
+  What is taken from here on cannot be had again; so the checkpoint that stands for it
+  must not be one that is in memory only.
+  """
+  durable.sync_tree(layout.checkpoints)
+  for folder in (layout.root, layout.learned, layout.requests):
+    if folder.is_dir():
+      durable.sync_folder(folder)
 
 
 def missing_entries(
