@@ -9,16 +9,19 @@ import re
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
 
 from experiments import common
-from experiments.reproduce import cells, jobs as parallel, suites
+from experiments.reproduce import cells, jobs as parallel, plan
 from experiments.reproduce.cells import Cell, Progress, is_done, run_cells
-from experiments.reproduce.inputs import Encoded, Inputs, draw_images, part
+from experiments.reproduce.datasets import Bench, Data, draw_images
+from experiments.reproduce.labels import WORDS
 from experiments.reproduce.scales import CPU, PAPER, SCALES, SMOKE
-from experiments.reproduce.tasks import Contender, Data, run_tasks
+from experiments.reproduce.tasks import Contender, draw_rows, run_tasks
+from legonet_jax import errors
 
 NULL = subprocess.DEVNULL
 command = importlib.import_module("experiments.reproduce.__main__")
@@ -40,7 +43,7 @@ def jobs(ran, count=4, fail=None, error=KeyboardInterrupt, **settings):
 
 
 def go(folder, todo, minutes=None):
-  return run_cells(folder, todo, "a command", lambda line: None, minutes)
+  return run_cells(folder, todo, "a command", minutes)
 
 
 def names(folder):
@@ -82,11 +85,12 @@ def test_a_result_says_what_it_was_made_by_and_on(tmp_path):
   saved = json.loads((tmp_path / "cells" / "cell0.json").read_text())
   assert saved["result"] == {"value": 0.0}
   assert saved["settings"] == {"seed": 0, "n": 5}
-  assert (saved["cell"], saved["kind"], saved["seed"]) == ("cell0", "accuracy", 0)
+  assert (saved["name"], saved["kind"]) == ("cell0", "accuracy")
+  assert saved["identity"] == cells.identify("accuracy", {"seed": 0, "n": 5})
   assert saved["command"] == "a command"
   assert saved["seconds"] >= 0
   assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\+00:00", saved["finished"])
-  assert {"jax", "numpy", "python", "cpu", "cores"} <= set(saved["environment"])
+  assert {"jax", "numpy", "python", "processor", "cores"} <= set(saved["environment"])
 
 
 def test_cells_with_other_settings_or_of_another_kind_are_run_again(tmp_path):
@@ -132,10 +136,37 @@ def test_several_processes_are_not_started_for_what_is_done(tmp_path, monkeypatc
   todo = jobs(ran)
   go(tmp_path, todo)
   alone = Cell("timed", "time", {"seed": 0}, lambda: ran.append("alone") or {})
-  monkeypatch.setattr(parallel.multiprocessing, "get_context", None)
-  args = (tmp_path, [*todo, alone], "a command", lambda line: None, None, 2)
-  assert parallel.run_jobs(None, None, *args) == Progress(4, 1, 0)
+  monkeypatch.setattr(parallel.subprocess, "Popen", None)
+  args = (tmp_path, [*todo, alone], "a command", None, [], 2)
+  assert parallel.run_jobs(*args) == Progress(4, 1, 0)
   assert ran == [0, 1, 2, 3, "alone"]
+
+
+def test_a_process_that_fails_is_an_error_that_says_how_to_go_on(tmp_path, monkeypatch):
+  class Failed:
+    def __init__(self, line, stdin):
+      self.line = line
+
+    def wait(self):
+      return -9
+
+    def terminate(self):
+      pass
+
+  monkeypatch.setattr(parallel.subprocess, "Popen", Failed)
+  with pytest.raises(errors.RunError, match="goes on with the cells that are left"):
+    parallel.run_jobs(tmp_path, jobs([]), "a command", None, [], 2)
+
+
+def test_processes_share_the_cells_and_run_each_once(tmp_path):
+  ran = []
+  first, second = jobs(ran), jobs(ran)[::-1]
+  for todo in (first, second):
+    run_cells(tmp_path / "other", todo[:1], "a command", shared=True)
+  assert ran == [0, 3]
+  (tmp_path / "other" / "cells" / "cell0.json").unlink()
+  run_cells(tmp_path / "other", first, "a command", shared=True)
+  assert ran == [0, 3, 1, 2]
 
 
 def is_running(process):
@@ -147,7 +178,14 @@ def is_running(process):
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="needs /proc")
 def test_a_killed_run_takes_its_processes_along_and_loses_only_running_cells(tmp_path):
-  only = ["--only", "^(linear|fixsisa)-", "--jobs", "2", "--out", str(tmp_path)]
+  only = [
+    "--only",
+    "encodings-(linear|fixsisa)-",
+    "--jobs",
+    "2",
+    "--out",
+    str(tmp_path),
+  ]
   line = [sys.executable, "-m", "experiments.reproduce", "hyperparameters", *only]
   folder = tmp_path / "cifar10_smoke"
   with subprocess.Popen(line, stdout=NULL, stderr=NULL, start_new_session=True) as run:
@@ -200,7 +238,7 @@ def contender(data, forget, digest=lambda model: repr(sorted(model))):
   def fit(ids):
     return frozenset(ids.tolist())
 
-  return Contender(fit, forget, predict, digest)
+  return Contender(data, fit, forget, predict, digest)
 
 
 def exact(model, gone, retain):
@@ -210,6 +248,10 @@ def exact(model, gone, retain):
 
 def cheat(model, gone, retain):
   return model
+
+
+def asked(seed, evaluate=None):
+  return {"seed": seed, "forget": 10, "evaluate": evaluate}
 
 
 def right(data, model, ids):
@@ -223,9 +265,7 @@ def right(data, model, ids):
 
 def test_tasks_find_the_exact_method_equal_and_the_cheat_not():
   data = world()
-  found = run_tasks(
-    contender(data, {"retrain": exact, "cheat": cheat}), data, 3, 10, None
-  )
+  found = run_tasks(contender(data, {"retrain": exact, "cheat": cheat}), asked(seed=3))
   assert set(found) == {"random100", "unclass"}
   label = found["unclass"]["class"]
   everything = set(data.ids.tolist())
@@ -257,8 +297,9 @@ def test_without_a_digest_retraining_is_the_refit_itself():
   data, fits = world(), []
   ways = {"retrain": exact, "tune": cheat}
   one = contender(data, ways, digest=None)
-  one = one._replace(fit=lambda ids, fit=one.fit: fits.append(len(ids)) or fit(ids))
-  for task in run_tasks(one, data, 0, 10, 20).values():
+  count = lambda ids, fit=one.fit: fits.append(len(ids)) or fit(ids)  # noqa: E731
+  one = dataclasses.replace(one, fit=count)
+  for task in run_tasks(one, asked(seed=0, evaluate=20)).values():
     assert task["after"]["retrain"]["tow"] is None
     assert task["after"]["tune"]["tow"] < 1
     assert {row["equal"] for row in task["after"].values()} == {None}
@@ -267,23 +308,23 @@ def test_without_a_digest_retraining_is_the_refit_itself():
 
 
 def test_both_tasks_start_from_the_original_model_and_follow_the_seed():
-  data, asked = world(), []
+  data, requests = world(), []
 
   def forget(model, gone, retain):
-    asked.append((len(model), tuple(gone.tolist())))
+    requests.append((len(model), tuple(gone.tolist())))
     return exact(model, gone, retain)
 
   for seed in (0, 0, 1):
-    run_tasks(contender(data, {"retrain": forget}), data, seed, 10, None)
-  assert {size for size, _ in asked} == {COUNT}
-  drawn = [gone for _, gone in asked[::2]]
+    run_tasks(contender(data, {"retrain": forget}), asked(seed))
+  assert {size for size, _ in requests} == {COUNT}
+  drawn = [gone for _, gone in requests[::2]]
   assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_a_part_of_the_rows_is_sorted_distinct_and_of_the_size():
   rows = np.arange(50) * 3
-  assert part(np.random.default_rng(0), rows, None) is rows
-  few = part(np.random.default_rng(0), rows, 7)
+  assert draw_rows(np.random.default_rng(0), rows, None) is rows
+  few = draw_rows(np.random.default_rng(0), rows, 7)
   assert len(set(few.tolist())) == 7
   assert (np.diff(few) > 0).all()
   assert np.isin(few, rows).all()
@@ -295,25 +336,20 @@ def test_drawn_images_have_every_class_in_both_splits():
     assert set(drawn.labels[drawn.split == split].tolist()) == set(range(10))
 
 
-def stub():
-  """Inputs that only tell their size: cells must be listed without computing."""
+class Stub(Bench):
+  """Tells the size of its data and has none: cells are listed without computing."""
 
-  def refuse(*args):
-    raise AssertionError("listing cells reads no data")
-
-  split = common.Split(np.zeros((9, 2), np.float16), np.arange(9))
-  encoded = Encoded(split, split, "0123456789abcdef")
-  return Inputs(
-    "cifar10", 10, lambda: encoded, refuse, refuse, refuse, lambda: "images"
-  )
+  encodings = (common.Split(np.zeros((9, 2), np.float16), np.arange(9)),) * 2
+  images = types.SimpleNamespace(split=np.arange(4000) % 2, fingerprint="images")
+  pretrained = (None, "weights")
 
 
 def listed(suite, scale):
-  return suites.make_cells(suite, scale, stub())
+  return plan.make_cells(suite, Stub(scale, "cifar10"))
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
-@pytest.mark.parametrize("suite", suites.ABOUT)
+@pytest.mark.parametrize("suite", WORDS["suites"])
 def test_every_cell_has_a_name_of_its_own_and_plain_settings(suite, scale):
   found = listed(suite, scale)
   assert len({cell.name for cell in found}) == len(found)
@@ -330,10 +366,8 @@ def test_every_cell_has_a_name_of_its_own_and_plain_settings(suite, scale):
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 def test_all_suites_agree_on_their_common_cells_and_all_has_them_all(scale):
   found = {}
-  for suite, makers in suites.SUITES.items():
-    made = [cell for make in makers for cell in make(scale, stub())]
-    assert {cell.name for cell in made} == {cell.name for cell in listed(suite, scale)}
-    for cell in made:
+  for suite in set(WORDS["suites"]) - {"all", "choose"}:
+    for cell in listed(suite, scale):
       known = found.setdefault(cell.name, cell)
       assert (known.kind, known.settings) == (cell.kind, cell.settings)
   assert {cell.name for cell in listed("all", scale)} == set(found)
@@ -346,9 +380,9 @@ def test_cpu_and_paper_have_the_grid_of_the_paper(scale):
   # Table 2: k = 1 and k = 10 at every segmentation; Figure 4: its three panels.
   shown = {(s, 1) for s in segmentations} | {(10 * s, 10) for s in segmentations}
   shown |= {(100, k) for k in (1, 2, 5, 10)} | {(10 * k, k) for k in (1, 2, 5, 10)}
-  assert grid | shown <= set(scale.grid)
-  assert scale.shards == scale.images.shards == segmentations
-  assert [s for s, seeds in scale.images.sweep if seeds] == [*segmentations[1:]]
+  assert grid | shown <= {(n, k) for n, k in scale.grid}
+  assert scale.shards == scale.images.shards == [*segmentations]
+  assert sorted(s for s, seeds in scale.images.sweep if seeds) == [*segmentations[1:]]
   assert len(scale.seeds) >= 5
   assert scale.samples is None
   assert scale.forget == 100
@@ -379,24 +413,28 @@ def test_only_the_paper_scale_has_all_of_the_papers_images():
 def training(name, **changes):
   """One way to train of the smoke scale, changed."""
   ways = SMOKE.images.training
-  cfg = dataclasses.replace(getattr(ways, name), **changes)
-  return {"training": ways._replace(**{name: cfg})}
+  return {"training": {**ways, name: dataclasses.replace(ways[name], **changes)}}
 
 
 CHANGES = {
-  "evaluate, accuracy": ("hyperparameters", "^lego-", {"evaluate": 7}, {}),
-  "evaluate, tasks": ("main", "^tasks-", {"evaluate": 7}, {}),
-  "forget": ("main", "^tasks-", {"forget": 7}, {}),
-  "forget, images": ("main", "^images-", {"forget": 7}, {}),
-  "penalties": ("hyperparameters", "^explain-ridge", {"penalties": (7.0,)}, {}),
+  "evaluate, accuracy": ("hyperparameters", "^accuracy-", {"evaluate": 7}, {}),
+  "evaluate, tasks": ("main", "^tasks-encodings-", {"evaluate": 7}, {}),
+  "forget": ("main", "^tasks-encodings-", {"forget": 7}, {}),
+  "forget, images": ("main", "^tasks-images-", {"forget": 7}, {}),
+  "penalties": (
+    "hyperparameters",
+    "^explain-.*-ridge",
+    {"penalties": (7.0,)},
+    {},
+  ),
   "adapters": ("hyperparameters", "^explain-", {"adapters": (7,)}, {}),
-  "retain": ("main", "^images-", {}, {"retain": 7}),
-  "test": ("main", "^images-", {}, {"test": 7}),
-  "rnc": ("main", "^images-rnc", {}, training("rnc", epochs=7)),
-  "norm": ("main", "^images-rnc", {}, training("rnc", norm="running")),
-  "shard epochs": ("main", "^images-sisa", {}, training("shard", epochs=7)),
-  "tune rate": ("main", "^images-rnc", {}, training("tune", learning_rate=7.0)),
-  "ngrad epochs": ("main", "^images-rnc", {}, training("ngrad", epochs=7)),
+  "retain": ("main", "^tasks-images-", {}, {"retain": 7}),
+  "test": ("main", "^tasks-images-", {}, {"test": 7}),
+  "rnc": ("main", "^tasks-images-rnc", {}, training("rnc", epochs=7)),
+  "norm": ("main", "^tasks-images-rnc", {}, training("rnc", norm="running")),
+  "shard epochs": ("main", "^tasks-images-sisa", {}, training("shard", epochs=7)),
+  "tune rate": ("main", "^tasks-images-rnc", {}, training("tune", learning_rate=7.0)),
+  "ngrad epochs": ("main", "^tasks-images-rnc", {}, training("ngrad", epochs=7)),
   "timed epochs": ("time", "", {}, training("shard", epochs=7)),
   "timed shards": ("time", "", {}, {"shards": (7,)}),
   "timed adapters": ("time", "", {}, {"adapters": (7,)}),
@@ -410,12 +448,16 @@ def test_settings_say_all_of_the_scale_that_decides_a_result(name):
   suite, pattern, whole, images = CHANGES[name]
   other = dataclasses.replace(SMOKE, images=SMOKE.images._replace(**images), **whole)
   before, after = (
-    {c.name: c.settings for c in listed(suite, s) if re.search(pattern, c.name)}
+    {c.name: identity(c) for c in listed(suite, s) if re.search(pattern, c.name)}
     for s in (SMOKE, other)
   )
-  common = before.keys() & after.keys()
-  assert common
-  assert all(before[cell] != after[cell] for cell in common)
+  both = before.keys() & after.keys()
+  assert both
+  assert all(before[cell] != after[cell] for cell in both)
+
+
+def identity(cell):
+  return cells.identify(cell.kind, cell.settings)
 
 
 BAD = {
@@ -461,10 +503,11 @@ def run(tmp_path, *args):
 
 
 def test_a_smoke_run_goes_on_where_it_stopped_and_shows_its_results(tmp_path, capsys):
-  only = ("hyperparameters", "--only", "^(linear|fixsisa)-sgd-.*seed0$")
+  only = ("hyperparameters", "--only", "encodings-(linear|fixsisa)-sgd-.*seed0$")
   assert run(tmp_path, *only, "--list") == 0
   wanted = capsys.readouterr().out.split()
-  assert wanted == ["linear-sgd-seed0", "fixsisa-sgd-s4-seed0"]
+  prefix = "accuracy-encodings"
+  assert wanted == [f"{prefix}-fixsisa-sgd-s4-seed0", f"{prefix}-linear-sgd-seed0"]
   assert not any(tmp_path.iterdir())
   assert run(tmp_path, *only, "--minutes", "-1") == command.LEFT
   assert f"0 run, {len(wanted)} left" in capsys.readouterr().out
@@ -484,7 +527,7 @@ def test_a_smoke_run_goes_on_where_it_stopped_and_shows_its_results(tmp_path, ca
 
 def test_tasks_on_real_encodings_are_exact(tmp_path, monkeypatch):
   monkeypatch.setattr(command, "show", lambda *folders: None)
-  only = "^tasks-(lego|fixsisa)-sgd-.*seed0$"
+  only = "^tasks-encodings-(lego|fixsisa)-sgd-.*seed0$"
   assert run(tmp_path, "main", "--only", only) == 0
   results = {
     path.stem: json.loads(path.read_text())["result"]

@@ -7,19 +7,20 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import (
+  cells,
   claims,
-  judging,
+  judge,
+  labels,
   paper,
+  report,
   results,
-  show,
-  table_main,
+  statistics,
   tables,
-  trends,
 )
 from legonet_jax import errors
 
 COMMAND = "python -m experiments.reproduce all --scale cpu --dataset cifar10"
-ENVIRONMENT = {"jax": "0.10.1", "device": "cpu", "cpu": "A CPU", "cores": 2}
+ENVIRONMENT = {"jax": "0.10.1", "processor": "A CPU", "cores": 2}
 ENCODINGS = {"source": "encodings", "N": 50_000}
 IMAGES = {"source": "images", "N": 2_000, "size": 64}
 
@@ -28,13 +29,14 @@ def put(folder, kind, result, seed=0, name=None, scale="cpu", **settings):
   (folder / "cells").mkdir(parents=True, exist_ok=True)
   words = [kind, *(str(settings[k]) for k in sorted(settings)), f"seed{seed}"]
   name = name or "-".join(words)
+  settings = {"dataset": "cifar10", "scale": scale, "seed": seed} | settings
   cell = {
-    "cell": name,
+    "name": name,
     "kind": kind,
-    "settings": {"dataset": "cifar10", "scale": scale, "seed": seed} | settings,
+    "identity": cells.identify(kind, settings),
+    "settings": settings,
     "result": result,
     "command": COMMAND,
-    "seed": seed,
     "seconds": 1.5,
     "finished": f"2026-01-01T00:00:{seed:02}+00:00",
     "environment": ENVIRONMENT,
@@ -175,15 +177,13 @@ def world(folder, seeds=5):
 def shown(tmp_path_factory):
   folder = tmp_path_factory.mktemp("world")
   world(folder, seeds=3)
-  show.show(folder, folder / "out")
+  report.show(folder, folder / "out")
   return folder
 
 
 def verdict(folder, name, solver="ridge"):
-  every = trends.TRENDS + claims.CLAIMS
-  one = tuple(trend for trend in every if trend.name == name)
-  found = judging.judged(results.load(folder), one)
-  return judging.combine(f.verdict for _, f in found if f.solver in (solver, "–"))
+  found = claims.find_all(results.load(folder), name)
+  return judge.combine(f.verdict for _, f in found if f.solver in (solver, "–"))
 
 
 def rows_of(path):
@@ -192,19 +192,19 @@ def rows_of(path):
 
 
 def test_estimates_are_t_intervals():
-  found = results.estimate([1.0, 2.0, 4.0])
+  found = statistics.estimate([1.0, 2.0, 4.0])
   sd = math.sqrt(((4 / 3) ** 2 + (1 / 3) ** 2 + (5 / 3) ** 2) / 2)
   assert found.mean == pytest.approx(7 / 3)
   assert found.half == pytest.approx(4.302652729911275 * sd / math.sqrt(3))
-  assert results.estimate([1.0]).half is None
-  assert results.estimate([]) is None
+  assert statistics.estimate([1.0]).half is None
+  assert statistics.estimate([]) is None
 
 
 def test_differences_are_paired_where_seeds_match():
   a, b = {0: 1.0, 1: 5.0, 2: 9.0}, {0: 0.5, 1: 4.5, 2: 8.5}
-  assert results.difference(a, b).half == pytest.approx(0, abs=1e-12)
+  assert statistics.difference(a, b).half == pytest.approx(0, abs=1e-12)
   apart = {seed + 10: value for seed, value in b.items()}
-  found = results.difference(a, apart)
+  found = statistics.difference(a, apart)
   assert found.mean == pytest.approx(0.5)
   # Welch with equal variances and counts is the pooled interval of 4 degrees.
   assert found.half == pytest.approx(2.7764451051977987 * math.sqrt(2 * 16 / 3))
@@ -212,10 +212,10 @@ def test_differences_are_paired_where_seeds_match():
 
 def test_csv_has_the_numbers_of_the_cells_in_full(shown):
   found = results.load(shown)
-  group = results.find(
-    found, "accuracy", source="encodings", method="lego", solver="sgd", n=500, k=5
+  group = found.find(
+    "accuracy", source="encodings", method="lego", solver="sgd", n=500, k=5
   )
-  values = [cell.result["test"] for cell in group.values()]
+  values = [cell.result["test"] for cell in group.cells]
   row = next(
     row
     for row in rows_of(shown / "out/tables/grid.csv")
@@ -224,7 +224,7 @@ def test_csv_has_the_numbers_of_the_cells_in_full(shown):
   assert len(values) == 3
   assert float(row["TA ours %"]) == float(np.mean(values))
   assert int(row["TA ours % count"]) == 3
-  assert float(row["TA ours % ±95%"]) == results.estimate(values).half
+  assert float(row["TA ours % ±95%"]) == statistics.estimate(values).half
 
 
 def test_paper_and_ours_stand_side_by_side(shown):
@@ -246,10 +246,11 @@ def test_paper_and_ours_stand_side_by_side(shown):
 
 def test_papers_overall_averages_follow_from_its_table():
   for row, printed in paper.OVERALL_AVERAGE.items():
+    method, size, strategy = row.split()
     found = [
-      paper.table_1(name, one, *row).test
-      for name in paper.DATASETS
-      for one in table_main.TASKS
+      paper.table_1(name, one, method, int(size), strategy)["test"]
+      for name in ("cifar10", "cifar100")
+      for one in labels.TASKS
     ]
     assert printed == pytest.approx(np.mean(found), abs=0.011)
 
@@ -261,7 +262,7 @@ def test_one_cell_is_enough_and_the_rest_are_dashes(tmp_path, kind):
     put_accuracy(tmp_path, 88.5, **lego)
   else:
     put_tasks(tmp_path, 93.0, 88.5, seed=0, seconds=0.1, **lego)
-  paths = show.show(tmp_path, tmp_path / "out")
+  paths = report.show(tmp_path, tmp_path / "out")
   assert all(path.stat().st_size for path in paths)
   name = "ablation" if kind == "accuracy" else "main_encodings_random100"
   words = (tmp_path / f"out/tables/{name}.md").read_text()
@@ -275,7 +276,7 @@ def test_scales_and_datasets_do_not_mix(tmp_path, other):
   put_accuracy(tmp_path, 86.0, **linear)
   put_accuracy(tmp_path, 86.0, seed=1, **(linear | other))
   with pytest.raises(errors.DataError, match=f"more than one {next(iter(other))}"):
-    show.show(tmp_path, tmp_path / "out")
+    report.show(tmp_path, tmp_path / "out")
 
 
 def test_different_numbers_of_samples_do_not_mix(tmp_path):
@@ -284,7 +285,7 @@ def test_different_numbers_of_samples_do_not_mix(tmp_path):
   put_accuracy(tmp_path, 80.0, seed=1, N=200, **linear)
   found = results.load(tmp_path)
   with pytest.raises(errors.DataError, match="differ in more than the seed"):
-    results.find(found, "accuracy", source="encodings", method="linear")
+    found.find("accuracy", source="encodings", method="linear")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"cell": "a"}'])
@@ -398,7 +399,7 @@ def test_cells_of_other_settings_are_not_pooled(tmp_path, kind):
   for seed, size in enumerate((1000, 2000)):
     put(tmp_path, kind, {"rows": []}, seed, method="all", N=size, source="images")
   with pytest.raises(errors.DataError, match="differ in more than the seed"):
-    show.show(tmp_path, tmp_path / "out")
+    report.show(tmp_path, tmp_path / "out")
 
 
 def test_requests_of_anchors_are_shown_apart(shown):
@@ -421,7 +422,7 @@ def test_the_report_asks_for_nothing_and_escapes_names(tmp_path):
   lego = {"method": hostile, "solver": hostile, "n": 100, "k": 10, **ENCODINGS}
   put_tasks(tmp_path, 93.0, 89.0, 0, 0.1, **lego)
   put_privacy(tmp_path, 0.5, 0.3, name=hostile, **lego)
-  show.show(tmp_path, tmp_path / "out")
+  report.show(tmp_path, tmp_path / "out")
   page = (tmp_path / "out/report.html").read_text()
   assert "<script" not in page
   assert "&lt;script&gt;" in page
@@ -436,6 +437,23 @@ def test_the_report_asks_for_nothing_and_escapes_names(tmp_path):
   assert "<script" not in (tmp_path / "out/RESULTS.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["report.html", "RESULTS.md"])
+def test_what_all_numbers_share_is_said_once_at_the_top(shown, name):
+  words = (shown / "out" / name).read_text()
+  top = words.index("Statements and verdicts")
+  assert words[:top].count(COMMAND) == words[:top].count("A CPU") == 1
+  assert "encodings, N = 50,000" in words[:top]
+  assert words.count(COMMAND) == 2  # and under Provenance
+
+
+def test_every_table_and_figure_is_in_a_box_that_scrolls_sideways(shown):
+  page = (shown / "out/report.html").read_text()
+  boxes = re.findall(r'<div class="scroll"[^>]*><(table|svg)', page)
+  assert boxes.count("table") == page.count("<table")
+  assert boxes.count("svg") == page.count("<svg") > 0
+  assert ".scroll { overflow-x: auto;" in page
+
+
 def test_ids_of_the_page_are_unique(shown):
   ids = re.findall(r'\bid="([^"]+)"', (shown / "out/report.html").read_text())
   assert len(ids) == len(set(ids))
@@ -443,7 +461,7 @@ def test_ids_of_the_page_are_unique(shown):
 
 def test_the_same_cells_give_the_same_bytes(shown, tmp_path):
   first = {p.relative_to(shown / "out"): p for p in (shown / "out").rglob("*.*")}
-  again = show.show(shown, tmp_path)
+  again = report.show(shown, tmp_path)
   assert {p.relative_to(tmp_path) for p in again} == set(first)
   for path in again:
     assert path.read_bytes() == first[path.relative_to(tmp_path)].read_bytes()

@@ -8,6 +8,7 @@
     scenarios  where each command starts, what it asks for and must leave
     ends       what became of the requests
     judge      what must hold right after the cut, and after the next command
+    quick      what makes thousands of cuts bearable
     cuts       one cut, and all those of a scenario
     sweep      all cuts of all scenarios
 

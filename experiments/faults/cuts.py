@@ -1,6 +1,6 @@
 """One cut: a fault at one operation of one command, and the verdict on what is left."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import functools
 import gc
@@ -9,13 +9,13 @@ import pathlib
 from typing import Any, NamedTuple
 from unittest import mock
 
-from experiments.faults import hooks, inject, judge, world as world_lib
+from experiments.faults import hooks, inject, judge, quick, world as world_lib
 from experiments.faults.disk import Disk
 from experiments.faults.ends import Asked
 from experiments.faults.scenarios import Scenario
 from experiments.faults.world import World
 from legonet_jax import errors
-from legonet_jax.runs import durable, requests as requests_lib
+from legonet_jax.runs import requests as requests_lib
 from legonet_jax.runs.layout import Layout
 
 # Cuts with a kill first, and what may come next.
@@ -49,24 +49,6 @@ class Cut(NamedTuple):
 
 
 @contextlib.contextmanager
-def quick_disk() -> Iterator[None]:
-  """Waits for no disk: what a process leaves is what the system holds."""
-  with mock.patch.object(os, "fsync", return_value=None):
-    yield
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-  """Starts no threads, which takes longer than reading a tiny run."""
-
-  def for_all(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    return [function(item) for item in items]
-
-  with mock.patch.object(durable, "for_all", for_all):
-    yield
-
-
-@contextlib.contextmanager
 def _listening(world: World, asked: list[Asked]) -> Iterator[None]:
   """Notes every request on the run that is made, and whether it was acknowledged."""
   real = requests_lib.drop
@@ -86,7 +68,7 @@ def _listening(world: World, asked: list[Asked]) -> Iterator[None]:
 def prepare(scenario: Scenario, folder: pathlib.Path) -> World:
   """The world of a scenario, ready to be cut."""
   world = World(folder / "world")
-  with quick_disk():
+  with quick.no_waiting():
     scenario.prepare(world)
   world_lib.keep(world)
   return world
@@ -114,7 +96,7 @@ def cut(
   world_lib.restore(world)
   wanted = scenario.requests(world)
   with contextlib.ExitStack() as stack:
-    stack.enter_context(quick_disk())
+    stack.enter_context(quick.no_waiting())
     stack.enter_context(_listening(world, asked))
     disk = None
     if {kind, second[0] if second else ""} & {*inject.POWER}:
@@ -126,16 +108,16 @@ def cut(
       return Cut(scenario.name, kind, at, "", 1, problems)
     if disk is not None and kind in inject.POWER:
       disk.fail(keep_names=kind == "blank")
-    with _one_thread():
+    with quick.quick_looks():
       problems += judge.judge_crashed(scenario, world, asked)
     if second is not None:
       strike(*second, lambda: scenario.again(world))
       if disk is not None:
         disk.fail(keep_names=second[0] == "blank")
-      with _one_thread():
+      with quick.quick_looks():
         problems += judge.judge_crashed(scenario, world, asked)
     next_one = strike("kill", 0, lambda: scenario.again(world))
-    with _one_thread():
+    with quick.quick_looks():
       problems += judge.judge_recovered(scenario, world, asked)
   recovery = max(1, len(next_one.asked))
   return Cut(scenario.name, kind, at, first.hit, recovery, problems)

@@ -2,20 +2,31 @@
 
     results/reproduce/DATASET_SCALE/cells/NAME.json
 
-A cell is done when its file is there and says the same settings. Files are written
-whole or not at all; whatever was being computed is computed again.
+A cell's identity is a hash of its kind and of all its settings: data, sizes, seed, what
+each strategy trains with, and the version of the code. A cell is done when its file has
+the same identity. Files are written whole or not at all; whatever was being computed is
+computed again.
 """
 
 from collections.abc import Callable, Sequence
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import time
 from typing import Any, NamedTuple
 
-from legonet_jax import digests, files
+import legonet_jax as lego
+from legonet_jax import files
 
+# Raise it when the code of a kind of cell computes something else than before: then
+# all cells are run again. A method has a version of its own (see `methods`).
+VERSION = 1
+
+# The folder where processes that share the cells say which of them they have begun.
+CLAIMS = "claims"
+Settings = dict[str, Any]
 Result = dict[str, Any]
 
 
@@ -31,7 +42,7 @@ class Cell(NamedTuple):
 
   name: str
   kind: str
-  settings: dict[str, Any]
+  settings: Settings
   run: Callable[[], Result]
 
 
@@ -43,23 +54,27 @@ class Progress(NamedTuple):
   left: int
 
 
+def identify(kind: str, settings: Settings) -> str:
+  """The identity of a cell: a hash of everything that its result depends on."""
+  text = json.dumps([kind, settings], sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
 def is_done(folder: pathlib.Path, cell: Cell) -> bool:
-  """Whether the result is there, with these settings."""
+  """Whether the result of the same identity is there."""
   try:
-    saved = json.loads(_path(folder, cell).read_text())
-  except (OSError, ValueError):
+    saved = json.loads((folder / "cells" / f"{cell.name}.json").read_text())
+    return bool(saved["identity"] == identify(cell.kind, cell.settings))
+  except (OSError, ValueError, TypeError, KeyError):
     return False
-  if not isinstance(saved, dict):
-    return False
-  return bool(saved.get("kind") == cell.kind and saved.get("settings") == cell.settings)
 
 
 def run_cells(
   folder: pathlib.Path,
   cells: Sequence[Cell],
   command: str,
-  say: Callable[[str], None],
   minutes: float | None = None,
+  shared: bool = False,
 ) -> Progress:
   """Runs the cells whose result is not there yet, in order.
 
@@ -67,54 +82,44 @@ def run_cells(
     folder: of one dataset and scale.
     cells: what is wanted.
     command: recorded in every result.
-    say: prints a line.
     minutes: no cell is begun after this time.
+    shared: other processes run the same cells; each is run by who claims it first.
   """
-  began = time.monotonic()
+  began, ran = time.monotonic(), 0
   todo = [cell for cell in cells if not is_done(folder, cell)]
-  found = len(cells) - len(todo)
-  for number, cell in enumerate(todo):
+  for number, cell in enumerate(todo, 1 + len(cells) - len(todo)):
     if minutes is not None and time.monotonic() - began > 60 * minutes:
-      return Progress(found, number, len(todo) - number)
-    say(f"[{found + number + 1}/{len(cells)}] {cell.name}")
+      break
+    if shared:
+      (folder / CLAIMS).mkdir(parents=True, exist_ok=True)
+      try:
+        (folder / CLAIMS / cell.name).touch(exist_ok=False)
+      except FileExistsError:
+        continue
+    print(f"[{number}/{len(cells)}] {cell.name}", flush=True)
     start = time.perf_counter()
     result = cell.run()
     _save(folder, cell, result, command, time.perf_counter() - start)
-  return Progress(found, len(todo), 0)
-
-
-def machine() -> dict[str, Any]:
-  """The environment and the processor that a result was measured on."""
-  found = digests.environment()
-  return {**found, "cores": cores(), "cpu": found["processor"]}
-
-
-def cores() -> int:
-  """How many cores this process may use."""
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
+    ran += 1
+  return Progress(len(cells) - len(todo), ran, len(todo) - ran)
 
 
 def _save(
   folder: pathlib.Path, cell: Cell, result: Result, command: str, seconds: float
 ) -> None:
-  now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+  affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+  cores = len(affinity(0)) if affinity else os.cpu_count()
   whole = {
-    "cell": cell.name,
+    "name": cell.name,
     "kind": cell.kind,
+    "identity": identify(cell.kind, cell.settings),
     "settings": cell.settings,
     "result": result,
     "command": command,
-    "seed": cell.settings["seed"],
     "seconds": round(seconds, 3),
-    "finished": now.isoformat(),
-    "environment": machine(),
+    "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    "environment": {**lego.environment(), "cores": cores},
   }
-  path = _path(folder, cell)
+  path = folder / "cells" / f"{cell.name}.json"
   path.parent.mkdir(parents=True, exist_ok=True)
   files.write(path, (json.dumps(whole, indent=1, allow_nan=False) + "\n").encode())
-
-
-def _path(folder: pathlib.Path, cell: Cell) -> pathlib.Path:
-  return folder / "cells" / f"{cell.name}.json"

@@ -1,167 +1,96 @@
 """How RNC, SISA's shards, Tune and NGrad train, chosen on held-out training images.
 
-    python -m experiments.reproduce.choose rnc --images DIR --weights FILE
-    python -m experiments.reproduce.choose shard --images DIR --weights FILE
-    python -m experiments.reproduce.choose forget --images DIR --weights FILE
+    python -m experiments.reproduce choose --scale cpu --images DIR --weights FILE
 
 Trains on N images and measures on 1,000 other training images; test images are not
-touched. `forget`: for Tune and NGrad a class and 100 random samples are forgotten by
-the model that `cpu` trains, and the rate with the largest mean ToW against a re-trained
-model wins. On one core 3 to 15 minutes each; results in
-experiments/results/reproduce/choose_{rnc,shard,forget}.json.
+touched. `forget`: for Tune and NGrad a class and random samples are forgotten by the
+model that the scale trains, and the rate with the largest mean ToW against a
+re-trained model wins. At `cpu`, on one core, 3 to 15 minutes for each of the three.
 """
 
-import argparse
 import dataclasses
-import pathlib
 from typing import Any
 
 import numpy as np
 
-from experiments import common
-from experiments.reproduce.scales import CPU, trained
-from legonet_jax import data, encoder, errors, measures
-from legonet_jax.baselines import (
-  ImageTable,
-  RncConfig,
-  SisaConfig,
-  load_table,
-  rnc,
-  sisa,
-)
-from legonet_jax.cli import compiled
-from legonet_jax.config import describe
-from legonet_jax.encoder.resnet import Variables
+from experiments.reproduce.cells import Result, Settings
+from experiments.reproduce.contenders import build_rnc
+from experiments.reproduce.datasets import Bench, Data
+from experiments.reproduce.methods import METHODS, configure_network
+from experiments.reproduce.tasks import answer_sets
+from legonet_jax import data as images, errors, measures
+from legonet_jax.baselines import SisaConfig, load_table, sisa
 from legonet_jax.ids import Ids, hash_order
 
-# BatchNorm's statistics, samples of a batch, learning rate.
-RNC = (
-  *(("batch", 64, rate) for rate in (0.005, 0.01)),
-  *(("running", 32, rate) for rate in (0.00025, 0.0005, 0.001)),
-  ("running", 16, 0.0005),
-)
-SHARD = (
-  *(("batch", 64, rate) for rate in (0.01, 0.02)),
-  ("batch", 16, 0.005),
-  *(("running", 16, rate) for rate in (0.0005, 0.001, 0.002)),
-  ("running", 32, 0.001),
-)
-TUNE = (0.0005, 0.001, 0.002)
-NGRAD = (0.000003, 0.00001, 0.00002)
-_SEED = 1000  # the seeds of the tables begin at 0
+# What is tried. Training: BatchNorm's statistics, samples of a batch, learning rate.
+CANDIDATES: dict[str, Any] = {
+  "rnc": [
+    *(["batch", 64, rate] for rate in (0.005, 0.01)),
+    *(["running", 32, rate] for rate in (0.00025, 0.0005, 0.001)),
+    ["running", 16, 0.0005],
+  ],
+  "shard": [
+    *(["batch", 64, rate] for rate in (0.01, 0.02)),
+    ["batch", 16, 0.005],
+    *(["running", 16, rate] for rate in (0.0005, 0.001, 0.002)),
+    ["running", 32, 0.001],
+  ],
+  "forget": {"tune": [5e-4, 1e-3, 2e-3], "ngrad": [3e-6, 1e-5, 2e-5]},
+}
 
 
-def split(ids: Ids, size: int, held_out: int, seed: int) -> tuple[Ids, Ids]:
-  """`size` ids to train on and `held_out` others, by hash."""
-  order = ids[hash_order(seed, ids)]
-  return np.sort(order[:size]), np.sort(order[size : size + held_out])
-
-
-def main() -> None:
-  """Measures all rates of one step and prints them."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("step", choices=("rnc", "shard", "forget"))
-  parser.add_argument("--images", type=pathlib.Path, required=True, metavar="DIR")
-  parser.add_argument("--weights", type=pathlib.Path, required=True, metavar="FILE")
-  parser.add_argument("--out", type=pathlib.Path, default=common.RESULTS / "reproduce")
-  args = parser.parse_args()
-  compiled.use_cache()
-  tune = CPU.images
-  dataset = data.load_dataset("cifar10", tune.encoder.size, folder=args.images)
-  pool = dataset.ids[dataset.split == data.TRAIN]
-  train, held = split(pool, tune.samples or len(pool), 1000, _SEED)
-  table = load_table(dataset, np.searchsorted(dataset.ids, np.union1d(train, held)))
-  net = encoder.build_resnet(tune.encoder.name)
-  weights = encoder.load(net, args.weights).variables
-  settings = {"images": args.images.name, "weights": args.weights.name}
-  report: dict[str, Any] = {"settings": settings | {"samples": len(train)}}
-  if args.step == "rnc":
-    report["rnc"] = _rates(tune.training.rnc, RNC, weights, table, train, held)
-  elif args.step == "shard":
-    part = train[sisa.shard_of(SisaConfig(10, seed=_SEED), train) == 0]
-    report["shard"] = _rates(tune.training.shard, SHARD, weights, table, part, held)
-  else:
-    cfg = trained(tune.training.rnc, 10, _SEED)
-    report["training"] = describe(cfg)
-    model = rnc.train(cfg, rnc.init(cfg, weights), table, train)
-    report["forget"] = rows = []
-    for task, gone in _tasks(table, train).items():
-      rows += _forget(cfg, weights, table, model, task, train, gone, held)
-  print(common.save(args.out, f"choose_{args.step}", report))
-
-
-def _rates(
-  base: RncConfig,
-  candidates: tuple[tuple[Any, int, float], ...],
-  weights: Variables,
-  table: ImageTable,
-  ids: Ids,
-  held: Ids,
-) -> list[dict[str, Any]]:
-  """Accuracy on `held` after training on `ids`, for each candidate."""
-  rows = []
-  for norm, batch, rate in candidates:
-    own = {"norm": norm, "batch_size": batch, "learning_rate": rate}
-    cfg = dataclasses.replace(trained(base, 10, _SEED), **own)
-    model = rnc.train(cfg, rnc.init(cfg, weights), table, ids)
-    row = {**own, "epochs": cfg.epochs, "samples": len(ids)}
-    rows.append({**row, "held_out": _accuracy(cfg, model, table, held)})
-    print(rows[-1], flush=True)
-  return rows
-
-
-def _tasks(table: ImageTable, train: Ids) -> dict[str, Ids]:
-  labels = table.labels[np.searchsorted(table.ids, train)]
-  random = train[hash_order(_SEED + 1, train)][:100]
-  return {"random100": np.sort(random), "unclass": train[labels == _SEED % 10]}
-
-
-def _forget(
-  cfg: RncConfig,
-  weights: Variables,
-  table: ImageTable,
-  model: rnc.RncModel,
-  task: str,
-  train: Ids,
-  gone: Ids,
-  held: Ids,
-) -> list[dict[str, Any]]:
-  """Every rate of Tune and NGrad on one task, against a re-trained model."""
-  retain = np.setdiff1d(train, gone)
-  refit = rnc.train(cfg, rnc.init(cfg, weights), table, retain)
-
-  def accuracies(model: rnc.RncModel) -> measures.Accuracies:
-    parts = (retain[:500], gone, held)
-    return measures.Accuracies(*(_accuracy(cfg, model, table, ids) for ids in parts))
-
-  wanted, rows = accuracies(refit), []
-  ways = [("tune", rate) for rate in TUNE] + [("ngrad", rate) for rate in NGRAD]
-  for way, rate in ways:
-    base = trained(getattr(CPU.images.training, way), 10, _SEED)
-    used = dataclasses.replace(base, learning_rate=rate)
-    if way == "tune":
-      after = rnc.tune(used, model, table, retain)
-    else:
-      after = rnc.ngrad(used, model, table, gone)
-    row: dict[str, Any] = {"task": task, "way": way, "learning_rate": rate}
-    try:
-      found = accuracies(after)
-      row |= {**found._asdict(), "tow": measures.tow(found, wanted)}
-    except errors.SampleError:  # ascent has no bound: probabilities are NaN
-      row |= {"diverged": True, "tow": 0.0}
-    rows.append({**row, "refit": wanted._asdict()})
-    print(rows[-1], flush=True)
-  return rows
-
-
-def _accuracy(
-  cfg: RncConfig, model: rnc.RncModel, table: ImageTable, ids: Ids
-) -> float:
-  rows = np.searchsorted(table.ids, ids)
-  return measures.accuracy(
-    rnc.predict(cfg, model, table.images[rows]), table.labels[rows]
+def run_choose(bench: Bench, settings: Settings) -> Result:
+  """All candidates of one step: `rnc`, `shard` or `forget`."""
+  pool = bench.images.ids[bench.images.split == images.TRAIN]
+  pool, size = pool[hash_order(settings["seed"], pool)], settings["N"]
+  seen, unseen = (
+    load_table(bench.images, np.searchsorted(bench.images.ids, np.sort(ids)))
+    for ids in (pool[:size], pool[size : size + 1000])
   )
+  data = Data(seen.ids, seen.images, seen.labels, unseen.images, unseen.labels)
+  run = _try_forgetting if settings["step"] == "forget" else _try_training
+  return {"rows": run(bench, data, settings)}
 
 
-if __name__ == "__main__":
-  main()
+def _try_training(bench: Bench, data: Data, settings: Settings) -> list[Result]:
+  """Accuracy on held-out images after training with each candidate."""
+  ids, rows = data.ids, []
+  if settings["step"] == "shard":
+    ids = ids[sisa.shard_of(SisaConfig(10, seed=settings["seed"]), ids) == 0]
+  for norm, batch, rate in settings["candidates"]:
+    own: dict[str, Any] = {"norm": norm, "batch_size": batch, "learning_rate": rate}
+    base = configure_network(bench, settings, settings["step"])
+    contender = build_rnc(bench, data, {"retrain": dataclasses.replace(base, **own)})
+    answers = contender.predict(contender.fit(ids), data.test)
+    row = {**own, "epochs": base.epochs, "samples": len(ids)}
+    rows.append({**row, "held_out": measures.accuracy(answers, data.test_labels)})
+  return rows
+
+
+def _try_forgetting(bench: Bench, data: Data, settings: Settings) -> list[Result]:
+  """Every rate of Tune and NGrad on both tasks, against a re-trained model."""
+  recipe, rows = METHODS["rnc"].recipe(bench, settings), []
+  contender, seed = build_rnc(bench, data, recipe), settings["seed"]
+  model = contender.fit(data.ids)
+
+  def measure(model: Any, retain: Ids, gone: Ids) -> measures.Accuracies:
+    pairs = answer_sets(contender, model, retain[:500], gone)
+    return measures.Accuracies(*(measures.accuracy(*pair) for pair in pairs))
+
+  random = np.sort(data.ids[hash_order(seed + 1, data.ids)][: settings["forget"]])
+  of_class = data.ids[data.labels == seed % bench.dataset.classes]
+  for task, gone in {"random100": random, "unclass": of_class}.items():
+    retain = np.setdiff1d(data.ids, gone)
+    wanted = measure(contender.fit(retain), retain, gone)
+    for way, rates in settings["candidates"].items():
+      for rate in rates:
+        changed = {way: dataclasses.replace(recipe[way], learning_rate=rate)}
+        forget = build_rnc(bench, data, {**recipe, **changed}).forget[way]
+        row: dict[str, Any] = {"task": task, "way": way, "learning_rate": rate}
+        try:
+          found = measure(forget(model, gone, retain), retain, gone)
+          row |= {**found._asdict(), "tow": measures.tow(found, wanted)}
+        except errors.SampleError:  # ascent has no bound: probabilities are NaN
+          row |= {"diverged": True, "tow": 0.0}
+        rows.append({**row, "refit": wanted._asdict()})
+  return rows

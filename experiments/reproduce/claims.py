@@ -1,233 +1,176 @@
-"""What is said about unlearning itself: exactness, forgetting, baselines, privacy.
+"""Statements that need a judge of their own, and the tables of all verdicts.
 
-Statements of the paper about Table 1's strategies, and this library's own promises.
+Exactness and forgetting must hold for every seed; privacy has intervals of its own;
+time and cost are not numbers by seed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator
+import functools
 from typing import Any
 
-from experiments.reproduce import paper
-from experiments.reproduce.judging import (
-  CONFIRMED,
-  NO_DATA,
-  NOT_CLEAR,
-  REFUTED,
-  Finding,
-  Trend,
-  about,
-  above,
-  below,
-  beyond,
-  combine,
-)
-from experiments.reproduce.results import Cell, Results, difference, find, pick
-from experiments.reproduce.table_main import SETS, TASKS, contenders, equal_flags
-from experiments.reproduce.table_privacy import CHANCE, interval, privacy_cells
-from experiments.reproduce.tables import SOLVERS, data, method, solver, text
-from experiments.reproduce.trends import accuracy
+from experiments.reproduce import judge, labels, table_unlearning as unlearning
+from experiments.reproduce.datasets import DATASETS
+from experiments.reproduce.judge import CONFIRMED, NO_DATA, NOT_CLEAR, REFUTED, Finding
+from experiments.reproduce.results import Group, Results
+from experiments.reproduce.statistics import compare_independent, difference
+from experiments.reproduce.tables import Table, make_table, text
+from legonet_jax import cost
 
-AT_NULL = 0.2  # KLoM above its null, in shares of it, that we call "at the null"
-AT_CHANCE = 0.05  # distance of the AUC from 0.5 that we call "at chance"
-SIMILAR = 1.0  # points between Tune and Re-train, or the paper's own gap if larger
-DAMAGE = 1.0  # points of test accuracy that an unreliable method loses
+CHANCE = 0.5
 
 
-def _groups(results: Results) -> list[tuple[dict[str, Any], str, dict[int, Cell]]]:
-  """Settings, data and cells of every measured group of kind tasks."""
-  found = []
-  for source in ("encodings", "images"):
-    for settings in contenders(results, source):
-      group = find(results, "tasks", source=source, **settings)
-      if group:
-        found.append((settings, data(next(iter(group.values())).settings), group))
-  return found
+def _report(verdict: str, group: Group, words: str) -> Finding:
+  """A finding on one method."""
+  evidence = f"{labels.name_method(group.settings)}: {words}"
+  return judge.report([(verdict, evidence)], group)
 
 
-def _forgets_class(results: Results) -> list[Finding]:
-  found = []
-  for settings, where, group in _groups(results):
-    values = pick(group, "unclass", "after", "retrain", "unlearn")
-    if values:
-      worst = max(values.values())
-      verdict = CONFIRMED if worst == 0 else REFUTED
-      evidence = f"{method(settings)}: largest FA of {len(values)} seeds {worst:.2f} %"
-      found.append(Finding(verdict, evidence, solver(settings), where))
-  return found
+def _judge_exact(results: Results, margin: float) -> Iterator[Finding]:
+  for group in unlearning.group_contenders(results):
+    paths = [(task, "after", "retrain", "equal") for task in labels.TASKS]
+    flags = [flag for path in paths for flag in group.pick(*path).values()]
+    if flags:
+      words = f"{sum(flags):.0f} of {len(flags)} unlearned models"
+      yield _report(CONFIRMED if all(flags) else REFUTED, group, words)
 
 
-def _bit_equal(results: Results) -> list[Finding]:
-  found = []
-  for settings, where, group in _groups(results):
-    checks = [flag for task in TASKS for flag in equal_flags(group, task, "retrain")]
-    if checks:
-      verdict = CONFIRMED if all(checks) else REFUTED
-      evidence = f"{method(settings)}: {sum(checks)} of {len(checks)} unlearned models"
-      found.append(Finding(verdict, evidence, solver(settings), where))
-  return found
+def _judge_forgotten(results: Results, margin: float) -> Iterator[Finding]:
+  for group in unlearning.group_contenders(results):
+    left = group.pick("unclass", "after", "retrain", "unlearn").values()
+    if left:
+      words = f"largest FA of {len(left)} seeds {max(left):.2f} %"
+      yield _report(CONFIRMED if max(left) == 0 else REFUTED, group, words)
 
 
-def _rnc(results: Results) -> tuple[dict[int, Cell], str]:
-  group = find(results, "tasks", source="images", method="rnc")
-  return group, next((data(cell.settings) for cell in group.values()), "images")
-
-
-def _gap(group: Mapping[int, Cell], task: str, strategy: str, name: str) -> Any:
-  """Accuracy after a strategy minus that of the refit."""
-  after = pick(group, task, "after", strategy, name)
-  return difference(after, pick(group, task, "refit", name))
-
-
-def _tune_similar(results: Results) -> list[Finding]:
-  """To a point, or as near to Re-train as the paper's Tune is to its Re-train."""
-  group, where = _rnc(results)
-  verdicts, words = [], []
-  for task in TASKS:
-    tune, again = (
-      paper.table_1(results.dataset, task, "rnc", 0, strategy)
-      for strategy in ("tune", "retrain")
-    )
-    for name, short in SETS.items():
-      gap = _gap(group, task, "tune", name)
-      if gap is not None:
-        printed = abs(getattr(tune, name) - getattr(again, name))
-        allowed = max(SIMILAR, printed)
-        verdicts.append(about(gap, allowed))
-        words.append(f"{TASKS[task]} {short} {text(gap)} (allowed ±{allowed:.2f})")
-  evidence = f"Tune minus refit: {', '.join(words)}" if words else ""
-  return [Finding(combine(verdicts), evidence, where=where)]
-
-
-def _ngrad_fast(results: Results) -> list[Finding]:
-  group, where = _rnc(results)
-  verdicts, words = [], []
-  for task in TASKS:
-    a, b = (pick(group, task, "after", s, "seconds") for s in ("ngrad", "retrain"))
-    delta = difference(a, b)
-    if delta is not None:
-      verdicts.append(below(delta))
-      words.append(f"{TASKS[task]}: NGrad minus Re-train {text(delta)} s")
-  return [Finding(combine(verdicts), ", ".join(words), where=where)]
-
-
-def _ngrad_unreliable(results: Results) -> list[Finding]:
+def _judge_harm(results: Results, margin: float) -> Iterator[Finding]:
   """Any harm confirms it: the class is still inferred, or test accuracy is lost."""
-  group, where = _rnc(results)
-  left = pick(group, "unclass", "after", "ngrad", "unlearn")
-  if not left:
-    return [Finding(NO_DATA, where=where)]
-  words = [f"FA after UnClass at most {max(left.values()):.2f} %"]
-  harms = [CONFIRMED if max(left.values()) > 0 else REFUTED]
-  for task in TASKS:
-    gap = _gap(group, task, "ngrad", "test")
-    harms.append(below(gap, -DAMAGE))
-    words.append(f"{TASKS[task]} TA minus refit {text(gap)}")
-  verdict = CONFIRMED if CONFIRMED in harms else REFUTED
-  if verdict == REFUTED and NOT_CLEAR in harms:
-    verdict = NOT_CLEAR
-  return [Finding(verdict, ", ".join(words), where=where)]
+  group = results.find("tasks", source="images", method="rnc")
+  left = group.pick("unclass", "after", "ngrad", "unlearn").values()
+  if left:
+    words = f"FA after UnClass at most {max(left):.2f} %"
+    parts = [(CONFIRMED if max(left) > 0 else REFUTED, words)]
+    for task, title in labels.TASKS.items():
+      after, refit = (task, "after", "ngrad", "test"), (task, "refit", "test")
+      delta = difference(group.pick(*after), group.pick(*refit))
+      if delta is not None:
+        verdict = judge.judge_difference(delta, "below", -margin)
+        parts.append((verdict, f"{title} TA minus refit {text(delta)}"))
+    harms = {verdict for verdict, _ in parts}
+    verdict = next(v for v in (CONFIRMED, NOT_CLEAR, REFUTED) if v in harms)
+    yield judge.report(parts, group)._replace(verdict=verdict)
 
 
-def _privacy(results: Results, strategies: tuple[str, ...]) -> list[Cell]:
-  return [c for c in privacy_cells(results) if c.settings.get("strategy") in strategies]
-
-
-def _at_chance(results: Results) -> list[Finding]:
-  found = []
-  for cell in _privacy(results, ("retrain",)):
+def _judge_auc(results: Results, margin: float, strategy: str) -> Iterator[Finding]:
+  """U-LiRA: at chance (its interval holds it, and little else), or above it."""
+  for cell in unlearning.list_privacy(results, strategy):
     measured = cell.result.get("ulira", {})
     if "auc_low" in measured:
-      verdict = _about(measured["auc_low"], measured["auc_high"])
-      found.append(_finding(cell, verdict, f"AUC {interval(cell, 'auc')}"))
-  return found
+      low, high = measured["auc_low"], measured["auc_high"]
+      verdict = judge.judge_interval(low, high, CHANCE)
+      if strategy == "retrain":
+        near = CHANCE - margin <= low and high <= CHANCE + margin
+        verdict = CONFIRMED if near else NOT_CLEAR
+        verdict = verdict if low <= CHANCE <= high else REFUTED
+      words = f"AUC {unlearning.write_interval(cell, 'auc')}"
+      yield _report(verdict, Group((cell,)), words)
 
 
-def _control_seen(results: Results) -> list[Finding]:
-  found = []
-  for cell in _privacy(results, ("none",)):
-    measured = cell.result.get("ulira", {})
-    if "auc_low" in measured:
-      verdict = beyond(measured["auc_low"], measured["auc_high"], CHANCE)
-      found.append(_finding(cell, verdict, f"AUC {interval(cell, 'auc')}"))
-  return found
-
-
-def _at_null(results: Results) -> list[Finding]:
-  found = []
-  for cell in _privacy(results, ("retrain",)):
-    klom, null = cell.result.get("klom", {}), cell.result.get("null", {})
+def _judge_null(results: Results, margin: float) -> Iterator[Finding]:
+  for cell in unlearning.list_privacy(results, "retrain"):
     excess = cell.result.get("excess", {})
     if "low" in excess:
-      words = (
-        f"mean {klom['mean']:.3f}, null {null['mean']:.3f}, above it by "
-        f"{100 * excess['mean']:.0f} % [{100 * excess['low']:.0f}, "
-        f"{100 * excess['high']:.0f}]"
-      )
-      verdict = beyond(-excess["high"], -excess["low"], -AT_NULL)
-      found.append(_finding(cell, verdict, words))
-  return found
+      klom, null = (cell.result[side]["mean"] for side in ("klom", "null"))
+      mean, low, high = (100 * excess[name] for name in ("mean", "low", "high"))
+      words = f"mean {klom:.3f}, null {null:.3f}, above it by {mean:.0f} %"
+      verdict = judge.judge_interval(-high, -low, -margin)
+      yield _report(verdict, Group((cell,)), f"{words} [{low:.0f}, {high:.0f}]")
 
 
-def _about(low: float, high: float) -> str:
-  """Is the AUC at chance? Its interval must hold it, and little else."""
-  if not low <= CHANCE <= high:
-    return REFUTED
-  near = low >= CHANCE - AT_CHANCE and high <= CHANCE + AT_CHANCE
-  return CONFIRMED if near else NOT_CLEAR
+def _judge_faster(results: Results, margin: float) -> Iterator[Finding]:
+  """LegoNet against SISA at the same segmentation; requests are independent."""
+  timings = unlearning.collect_timings(results)
+  for solver, label in labels.SOLVERS.items():
+    parts = []
+    for s in dict.fromkeys(timing.settings["segmentation"] for timing in timings):
+      find = functools.partial(unlearning.find_timing, timings, segmentation=s)
+      sisa, lego = find(method="sisa"), find(method="lego", solver=solver, k=10)
+      if sisa and lego:
+        delta = compare_independent(lego.requests, sisa.requests)
+        verdict = judge.judge_difference(delta, "below", 0.0) if delta else NO_DATA
+        part = unlearning.share(lego, sisa)
+        parts.append((verdict, f"s = n/k = {s}: {part:.2f} % of SISA's time"))
+    yield judge.report(parts, results.find("time"))._replace(solver=label)
 
 
-def _finding(cell: Cell, verdict: str, words: str) -> Finding:
-  """A verdict on one privacy cell."""
-  evidence = f"{method(cell.settings)}: {words}"
-  return Finding(verdict, evidence, solver(cell.settings), data(cell.settings))
+def _judge_little(results: Results, margin: float, what: str) -> Iterator[Finding]:
+  """Parameters from n = 1 to 1000, or MACs from k = 1 to 20, as in Figure 5."""
+  pairs = ((1, 1), (1000, 1)) if what == "parameters" else ((1000, 1), (1000, 20))
+  setting = cost.Setting(num_classes=DATASETS[results.dataset].classes)
+  models = [cost.count_model(setting, cost.legonet(*pair)) for pair in pairs]
+  before, after = (getattr(model, what) for model in models)
+  more = 100 * (after / before - 1)
+  evidence = f"{what} from {before:,} to {after:,}: +{more:.3g} %"
+  where = f"ResNet-34, 224 px, C = {setting.num_classes}, computed"
+  yield Finding(CONFIRMED if more < margin else REFUTED, evidence, where=where)
 
 
-def _level(results: Results) -> list[Finding]:
-  """Our best configuration at n = 1000, k = 10 against the paper's number."""
-  printed = paper.FIGURE_4[results.dataset][1000, 10]
+_JUDGES: dict[str, Callable[[Results, float], Iterator[Finding]]] = {
+  "exact": _judge_exact,
+  "class forgotten": _judge_forgotten,
+  "NGrad unreliable": _judge_harm,
+  "U-LiRA": functools.partial(_judge_auc, strategy="retrain"),
+  "control": functools.partial(_judge_auc, strategy="none"),
+  "KLoM": _judge_null,
+  "faster": _judge_faster,
+  "parameters": functools.partial(_judge_little, what="parameters"),
+  "inference": functools.partial(_judge_little, what="macs"),
+}
+
+
+def find_all(results: Results, *names: str) -> list[tuple[dict[str, Any], Finding]]:
+  """Findings on the statements of a table or of a name (or on all of them).
+
+  Those without data are left out where others have some.
+  """
   found = []
-  for name in SOLVERS:
-    point = accuracy(results, "encodings", method="lego", solver=name, n=1000, k=10)
-    delta = difference(point.values, dict.fromkeys(point.values, printed))
-    if delta is not None:
-      words = f"ours {delta.mean + printed:.2f} %, paper {printed} %, Δ {text(delta)}"
-      found.append(Finding(above(delta, -0.05), words, SOLVERS[name], point.where))
+  for said in judge.STATEMENTS:
+    if names and not {said["name"], said["table"]} & set(names):
+      continue
+    special = _JUDGES.get(said["name"])
+    margin = said.get("margin", 0.0)
+    every: Iterable[Finding] = judge.judge_declared(results, said)
+    every = dict.fromkeys(special(results, margin) if special else every)
+    known = [finding for finding in every if finding.verdict != NO_DATA]
+    sentence = said["sentence"].format(margin=margin)
+    row = {"Name": said["name"], "Statement": sentence}
+    found += [(row, finding) for finding in known or [Finding(NO_DATA)]]
   return found
 
 
-CLAIMS = (
-  Trend(
-    "exact",
-    "The unlearned model of an exact method is the refit on what remains, bit for bit.",
-    _bit_equal,
-  ),
-  Trend(
-    "class forgotten",
-    "After UnClass the accuracy on D_unlearn is 0.00 for exact methods.",
-    _forgets_class,
-  ),
-  Trend(
-    "level",
-    "LegoNet n = 1000, k = 10 reaches the paper's test accuracy (to 0.05 points).",
-    _level,
-  ),
-  Trend("Tune", "Tune is similar to Re-train in RA, FA and TA.", _tune_similar),
-  Trend("NGrad fast", "NGrad unlearns faster than Re-train.", _ngrad_fast),
-  Trend(
-    "NGrad unreliable",
-    "NGrad does not forget reliably, or harms the model (here: the class is still "
-    f"inferred, or more than {DAMAGE:g} point of TA is lost).",
-    _ngrad_unreliable,
-  ),
-  Trend(
-    "U-LiRA",
-    f"After exact unlearning U-LiRA is at chance (AUC 0.5; here: to {AT_CHANCE:g}).",
-    _at_chance,
-  ),
-  Trend("control", "Without unlearning U-LiRA is above chance.", _control_seen),
-  Trend(
-    "KLoM",
-    "After exact unlearning KLoM is at its null (here: its mean is less than "
-    f"{100 * AT_NULL:g} % above the null's).",
-    _at_null,
-  ),
-)
+def tabulate_findings(results: Results, name: str) -> Table:
+  """One row for each finding; those that differ in their evidence only share it."""
+  rows: dict[tuple[str, ...], dict[str, Any]] = {}
+  for said, found in find_all(results, name):
+    row = {**said, "Solver": found.solver, "Measured on": found.where or None}
+    row["Verdict"] = found.verdict
+    row = rows.setdefault(tuple(map(str, row.values())), row)
+    words = [row.get("Evidence"), found.evidence]
+    row["Evidence"] = "; ".join(filter(None, words)) or None
+  return make_table(name, list(rows.values()))
+
+
+def tabulate_summary(results: Results) -> Table:
+  """One row for each statement and data set-up, one verdict for each solver."""
+  rows: dict[tuple[str, str], dict[str, Any]] = {}
+  verdicts: dict[tuple[str, str], dict[str, list[str]]] = {}
+  for said, found in find_all(results):
+    key = said["Name"], found.where
+    rows[key] = {**said, "Measured on": found.where or None}
+    verdicts.setdefault(key, {}).setdefault(found.solver, []).append(found.verdict)
+  for key, by_solver in verdicts.items():
+    others = by_solver.pop(labels.MISSING, None)
+    for solver in labels.SOLVERS.values():
+      verdict = judge.combine(by_solver.get(solver, ())) if by_solver else None
+      rows[key][f"{solver} adapters"] = verdict
+    rows[key]["RNC, SISA or computed"] = judge.combine(others) if others else None
+  return make_table("summary", list(rows.values()))

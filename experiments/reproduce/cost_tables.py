@@ -11,7 +11,8 @@ import math
 from typing import Any
 
 from experiments import common
-from experiments.reproduce import paper, tables
+from experiments.reproduce import labels, paper
+from experiments.reproduce.tables import Table, fill_words, make_table, markdown
 from legonet_jax import cost
 from legonet_jax.encoder.counting import count_encoder
 
@@ -21,54 +22,42 @@ Rows = list[dict[str, Any]]
 FIGURE = cost.Setting(num_classes=100)
 CIFAR10 = cost.Setting()
 _K, _SHARDS = 10, 10
+# The paper's counts of one RNC, each of which stands in the other's plot.
+_MACS = round(paper.FIGURE_5["parameters"]["sisa", 1] * 1e9)
+_PARAMETERS = round(paper.FIGURE_5["flops"]["sisa", 1] * 1e6)
 
 
 def figure_5_parameters() -> Rows:
   """The left plot: the paper's encoder is its MACs; put back, it equals ours."""
-  rows: Rows = []
-  macs, parameters = _printed_encoder()
-  for method, points in paper.FIGURE_5_PARAMETERS_G.items():
-    for size, printed in points.items():
-      whole = round(printed * 1e9)
-      if method == "sisa":
-        label, made, right = f"SISA s = {size}", cost.sisa(size), size * parameters
-      else:
-        label, made = f"LegoNet n = {size}", cost.legonet(size, 1)
-        right = whole - macs + parameters
-      rows.append(
-        {
-          "method": label,
-          "paper prints": whole,
-          "paper, swapped back": right,
-          "ours": cost.count_model(FIGURE, made).parameters,
-        }
-      )
+  rows = _swap_back("parameters", 1e9, "n", drawn=_MACS, right=_PARAMETERS)
+  for row in rows:
+    row["ours"] = cost.count_model(FIGURE, row.pop("made")).parameters
   return rows
 
 
 def figure_5_macs() -> Rows:
   """The right plot; the last column counts what the paper counts besides MACs."""
-  rows: Rows = []
-  macs, parameters = _printed_encoder()
-  for method, points in paper.FIGURE_5_FLOPS_M.items():
-    for size, printed in points.items():
-      whole = round(printed * 1e6)
-      if method == "sisa":
-        label, made, right = f"SISA s = {size}", cost.sisa(size), size * macs
-      else:
-        label, made = f"LegoNet k = {size}", cost.legonet(1000, size)
-        right = whole - parameters + macs
-      ours = cost.count_model(FIGURE, made).macs
-      encoders = made.parts if made.own_encoder else 1
-      rows.append(
-        {
-          "method": label,
-          "paper prints": whole,
-          "paper, swapped back": right,
-          "ours": ours,
-          "ours + BatchNorm and pooling": ours + encoders * elementwise(FIGURE),
-        }
-      )
+  rows = _swap_back("flops", 1e6, "k", drawn=_PARAMETERS, right=_MACS)
+  for row in rows:
+    made = row.pop("made")
+    row["ours"] = cost.count_model(FIGURE, made).macs
+    more = elementwise(FIGURE) * (made.parts if made.own_encoder else 1)
+    row["ours + BatchNorm and pooling"] = row["ours"] + more
+  return rows
+
+
+def _swap_back(plot: str, unit: float, letter: str, drawn: int, right: int) -> Rows:
+  """A plot with the `right` number of the encoder for the one that was `drawn`."""
+  rows = []
+  for (method, size), number in paper.FIGURE_5[plot].items():
+    printed = round(number * unit)
+    if method == "sisa":
+      label, made, swapped = f"SISA s = {size}", cost.sisa(size), size * right
+    else:
+      label, swapped = f"LegoNet {letter} = {size}", printed - drawn + right
+      made = cost.legonet(*((size, 1) if letter == "n" else (1000, size)))
+    row: dict[str, Any] = {"method": label, "paper prints": printed}
+    rows.append({**row, "paper, swapped back": swapped, "made": made})
   return rows
 
 
@@ -102,124 +91,79 @@ def retraining(request: int = 1, epochs: int = 1) -> Rows:
     for n, factor in measured_imbalance().items():
       label = f"LegoNet n = {n}, k = {_K}, measured hubs"
       methods[label] = cost.legonet(n, _K, factor)
-  work = {
-    label: cost.count_retraining(CIFAR10, method, request, epochs)
-    for label, method in methods.items()
-  }
-  sisa = work[f"SISA s = {_SHARDS}"].macs
-  return [
-    {
-      "method": label,
-      "sub-models": w.models,
-      "parameters": round(w.parameters),
-      "samples per epoch": round(w.samples),
-      "million MACs": round(w.macs / 1e6),
-      "times fewer than SISA": _short(sisa / w.macs),
-    }
-    for label, w in work.items()
-  ]
+  sisa = cost.count_retraining(CIFAR10, cost.sisa(_SHARDS), request, epochs).macs
+  rows = []
+  for label, method in methods.items():
+    work = cost.count_retraining(CIFAR10, method, request, epochs)
+    ratio = sisa / work.macs
+    rows.append(
+      {
+        "method": label,
+        "sub-models": work.models,
+        "parameters": round(work.parameters),
+        "samples per epoch": round(work.samples),
+        "million MACs": round(work.macs / 1e6),
+        "times fewer than SISA": ratio if ratio < 10 else round(ratio),
+      }
+    )
+  return rows
 
 
 def measured_imbalance() -> dict[int, float]:
   """By n: Σ |D_aj|² over the even split's, on all of CIFAR-10 under the default map."""
-  found = json.loads((common.RESULTS / "balance.json").read_text())
-  return {
-    row["n"]: row["retrained_over_even"]
-    for row in found["rows"]
-    if row["map"] == "sqrt"
-  }
+  rows = json.loads((common.RESULTS / "balance.json").read_text())["rows"]
+  return {row["n"]: row["retrained_over_even"] for row in rows if row["map"] == "sqrt"}
 
 
 def errata() -> Rows:
   """What the paper says, and what follows from the network and from its own numbers."""
   rnc = cost.count_model(FIGURE, cost.rnc())
-  macs, parameters = _printed_encoder()
   shard = cost.count_retraining(CIFAR10, cost.sisa(_SHARDS))
   lego = {n: cost.count_retraining(CIFAR10, cost.legonet(n, _K)) for n in (100, 1000)}
-  share = {
-    n: 100 * paper.SECONDS["lego"][i] / paper.SECONDS["sisa"][0]
-    for i, n in ((0, 100), (3, 1000))
-  }
-  total, anchors = CIFAR10.num_samples, 1000
+  over = {n: work.samples - shard.samples for n, work in lego.items()}
+  signs = {n: "<" if more < 0 else ">" if more else "=" for n, more in over.items()}
+  total, anchors, seconds = CIFAR10.num_samples, 1000, paper.SECONDS
   missed = math.comb(total - anchors, 100) / math.comb(total, 100)
-  entries = (
-    (
-      f"Figure 5, Parameters: SISA s = 1 has {macs / 1e9:.3f} G",
-      f"{rnc.parameters / 1e6:.2f} M",
-      "The encoder's operations stand in the plot of parameters. An RNC of"
-      f" {FIGURE.num_classes} classes has {rnc.parameters:,} parameters.",
-    ),
-    (
-      f"Figure 5, FLOPs: SISA s = 1 needs {parameters / 1e6:.2f} M",
-      f"{macs / 1e9:.3f} G in the paper's count, {rnc.macs / 1e9:.3f} G MACs in ours",
-      "The encoder's parameters stand in the plot of FLOPs. They are multiply-"
-      "accumulates, two FLOPs each; the paper's count also has"
-      f" {elementwise(FIGURE):,} operations of BatchNorm and pooling.",
-    ),
-    (
-      "SISA needs to re-train 3.68 million parameters",
-      f"{shard.parameters / 1e6:.1f} million per shard",
-      f"The swapped number again: {round(shard.parameters):,} with 10 classes."
-      f" LegoNet's {lego[100].parameters / 1e3:.1f} thousand is right.",
-    ),
-    (
-      "LegoNet can even achieve k²N/n < N/s",
-      f"only for n > k²s, {_K**2 * _SHARDS} at k = {_K} and s = {_SHARDS}",
-      " ".join(
-        f"At n = {n}: {w.samples:,.0f} {_sign(w.samples, shard.samples)}"
-        f" {shard.samples:,.0f}."
-        for n, w in lego.items()
-      )
-      + " In the paper's comparison, s = n/k, LegoNet reads k times as many samples;"
-      " it is faster because each costs less.",
-    ),
-    (
-      f"LegoNet (n = 100) only costs {share[1000]:.2f} % of the time of SISA (s = 10)",
-      f"n = 1000 costs {share[1000]:.2f} %, n = 100 costs {share[100]:.2f} %",
-      "Figure 3: {0[0]} and {0[3]} s against {1[0]} s.".format(
-        paper.SECONDS["lego"], paper.SECONDS["sisa"]
-      ),
-    ),
-    (
-      "Keys are encodings of training samples plus a slight noise, and fixed",
-      "the key of a deleted anchor must be replaced",
-      "It is the deleted sample's encoding, up to the noise. At n = 1000 one random"
-      f" request in {total // anchors} is for an anchor, and Random100 has at least one"
-      f" in {100 * (1 - missed):.0f} % of all draws.",
-    ),
-  )
+  values = {
+    "giga": _MACS / 1e9,
+    "mega": _PARAMETERS / 1e6,
+    "rnc": rnc,
+    "rnc_mega": rnc.parameters / 1e6,
+    "rnc_giga": rnc.macs / 1e9,
+    "more": elementwise(FIGURE),
+    "shard": shard,
+    "shard_mega": shard.parameters / 1e6,
+    "lego": lego,
+    "lego_kilo": lego[100].parameters / 1e3,
+    "signs": signs,
+    "least": _K**2 * _SHARDS,
+    "seconds": seconds,
+    "few": 100 * seconds["lego"][0] / seconds["sisa"][0],
+    "many": 100 * seconds["lego"][3] / seconds["sisa"][0],
+    "one_in": total // anchors,
+    "hit": 100 * (1 - missed),
+  }
   return [
-    {"paper says": says, "it should be": should, "why": why}
-    for says, should, why in entries
+    {part: fill_words(words, **values) for part, words in erratum.items()}
+    for erratum in labels.WORDS["errata"]
   ]
 
 
-def _printed_encoder() -> tuple[int, int]:
-  """The paper's count of operations and of parameters of one RNC."""
-  macs = round(paper.FIGURE_5_PARAMETERS_G["sisa"][1] * 1e9)
-  return macs, round(paper.FIGURE_5_FLOPS_M["sisa"][1] * 1e6)
-
-
-def _sign(a: float, b: float) -> str:
-  return "=" if a == b else "<" if a < b else ">"
-
-
-def _short(ratio: float) -> float | int:
-  """Whole from 10 on."""
-  return ratio if ratio < 10 else round(ratio)
+def tabulate_cost() -> list[Table]:
+  """Figure 5 corrected, the work of a request, and the errata."""
+  return [
+    make_table("cost_parameters", figure_5_parameters()),
+    make_table("cost_macs", figure_5_macs()),
+    make_table("cost_request_1", retraining(1)),
+    make_table("cost_request_100", retraining(100)),
+    make_table("errata", errata()),
+  ]
 
 
 def main() -> None:
   """Prints all tables as Markdown."""
-  place = "CIFAR-10, ResNet-34 at 224, one epoch, expected values."
-  for title, caption, rows in (
-    ("Figure 5, parameters", "ResNet-34, C = 100.", figure_5_parameters()),
-    ("Figure 5, MACs", "ResNet-34 at 224, C = 100, n = 1000.", figure_5_macs()),
-    ("A request of one sample", place, retraining()),
-    ("A request of 100 samples at once", place, retraining(100)),
-    ("Errata", "", errata()),
-  ):
-    print(tables.markdown(tables.from_rows("", title, caption, rows), level=2))
+  for table in tabulate_cost():
+    print(markdown(table, level=2))
 
 
 if __name__ == "__main__":

@@ -1,48 +1,37 @@
-"""Figures 3 and 4 of the paper, drawn from our numbers with the paper's beside them.
+"""Figures 3, 4 and 5 of the paper, Table 1 as bars, and privacy.
 
-Ours is dark with filled markers and intervals, the paper's is grey, thin and hollow.
-Methods differ in marker and line style, so that no colour is needed.
+Figures are drawn from the tables, so that there is one way to every number. Ours is
+dark with intervals, the paper's is grey, thin and hollow. Methods differ in marker and
+line style, so that no colour is needed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import io
+import pathlib
+import re
 from typing import Any, NamedTuple
 
 import matplotlib
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.reproduce import paper
-from experiments.reproduce.results import Estimate, Results, estimate, find, pick
-from experiments.reproduce.table_ablation import series
-from experiments.reproduce.table_time import timings
-from experiments.reproduce.tables import SOLVERS, provenance
+from experiments.reproduce import labels, paper
+from experiments.reproduce.datasets import DATASETS, SOURCES
+from experiments.reproduce.results import Results
+from experiments.reproduce.statistics import Estimate
+from experiments.reproduce.table_unlearning import list_privacy
+from experiments.reproduce.tables import Entry, Table, find_words, list_rows
+from legonet_jax import cost
 
-# (marker, line style, grey level) by method; a solver changes the line style.
-MARKS = {"sisa": "s", "fixsisa": "D", "lego1": "v", "lego10": "o", "lego": "o"}
-LINES = {None: "-", "ridge": "-", "sgd": "--"}
-INKS = {"sisa": "#7a3b00", "fixsisa": "#1b6e3c", "lego1": "#5b3a8e"}
-INK, PALE = "#0b3c6f", "#8a8a8a"
-STYLE: Any = {
-  "svg.hashsalt": "legonet",  # the same ids every time
-  "svg.fonttype": "none",
-  "text.parse_math": False,
-  "font.size": 9,
-  "axes.grid": True,
-  "axes.axisbelow": True,
-  "grid.color": "#dddddd",
-  "axes.spines.top": False,
-  "axes.spines.right": False,
-  "legend.frameon": False,
-  "legend.fontsize": 8,
-  "lines.markersize": 5,
-}
-
-
-def plain(value: float, _: float) -> str:
-  """A tick's label without mathematics, which labels of methods must not have."""
-  return f"{value:g}"
+_INK, _GREY = "#0b3c6f", "#8a8a8a"
+_INKS = (_INK, "#7a3b00", "#1b6e3c", "#5b3a8e", "#a01515", "#3a3a3a")
+_MARKS = "osDv^PX*"
+_LINES = {"ridge": "-", "SGD": "--"}
+_PALE: Any = {"color": _GREY, "linestyle": ":", "linewidth": 0.9, "mfc": "none"}
+_BARS = {"RA": (_INK, ""), "FA": ("#d9822b", "///"), "TA": ("#b9cfe4", "...")}
+_STYLE = pathlib.Path(__file__).parent / "figures.mplstyle"
 
 
 class Drawing(NamedTuple):
@@ -55,191 +44,207 @@ class Drawing(NamedTuple):
   png: bytes
 
 
-def render(
-  name: str, title: str, caption: str, size: tuple[float, float], draw: "Draw"
+class Point(NamedTuple):
+  """One number of a method at x, and the paper's."""
+
+  method: str
+  solver: str
+  x: int
+  ours: Entry
+  paper: Entry
+
+
+class Panel(NamedTuple):
+  """Curves over the same x; `axes` are matplotlib's: title, labels, scales."""
+
+  ticks: Mapping[int, str]
+  points: Sequence[Point]
+  axes: Mapping[str, Any]
+
+
+def _render(
+  name: str, size: tuple[float, float], draw: Callable[[Figure], None], **values: Any
 ) -> Drawing:
   """Draws on a figure of its own; bytes depend on nothing else."""
-  with matplotlib.rc_context(STYLE):
+  with matplotlib.rc_context(fname=_STYLE):
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     draw(figure)
+    entries: dict[str, Any] = {}
+    for axes in figure.axes:
+      handles, names = axes.get_legend_handles_labels()
+      entries |= dict(zip(names, handles, strict=True))
+    place: Any = {"loc": "outside lower center", "ncols": 4}
+    figure.legend(list(entries.values()), list(entries), **place)
     svg, png = io.BytesIO(), io.BytesIO()
     quiet = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(svg, format="svg", metadata=quiet)
     figure.set_layout_engine("none")  # it is laid out; once is enough
     figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
-  return Drawing(name, title, caption, svg.getvalue(), png.getvalue())
+  words = find_words("figures", name, **values)
+  return Drawing(name, *words, svg.getvalue(), png.getvalue())
 
 
-Draw = Callable[[Figure], None]
+def _draw_curves(
+  name: str, height: float, panels: Sequence[Panel], **values: Any
+) -> Drawing:
+  """Panels side by side; each method has a mark of its own, gaps are not measured."""
+  methods = list(dict.fromkeys(p.method for panel in panels for p in panel.points))
+
+  def draw(figure: Figure) -> None:
+    shared = len({panel.axes["ylabel"] for panel in panels}) == 1
+    every = figure.subplots(1, len(panels), squeeze=False, sharey=shared)[0]
+    for axes, panel in zip(every, panels, strict=True):
+      for method, solver in dict.fromkeys(point[:2] for point in panel.points):
+        own = [point for point in panel.points if point[:2] == (method, solver)]
+        at = methods.index(method)
+        ink, mark = _INKS[at % len(_INKS)], _MARKS[at % len(_MARKS)]
+        label = method if solver == labels.MISSING else f"{method}, {solver}"
+        look = {"color": ink, "linestyle": _LINES.get(solver, "-."), "linewidth": 1.3}
+        look["markerfacecolor"] = "white" if solver == "SGD" else ink
+        _plot(axes, {p.x: p.ours for p in own}, label=label, marker=mark, **look)
+        label = f"{method}, paper"
+        _plot(axes, {p.x: p.paper for p in own}, label=label, marker=mark, **_PALE)
+      axes.set(**panel.axes)
+      if shared:
+        axes.label_outer()
+      axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+      axes.set_xticks([], minor=True)
+      if axes.get_yscale() == "log":
+        large = axes.get_ylim()[1] > 1e5
+        axes.yaxis.set_major_formatter(ticker.EngFormatter() if large else "{x:g}")
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+  return _render(name, (max(6.5, 4.2 * len(panels)), height), draw, **values)
 
 
-def line(
-  axes: Axes,
-  xs: Sequence[float],
-  found: Sequence[Estimate | None],
-  label: str,
-  kind: str,
-  solver: str | None,
-) -> None:
-  """Our points with intervals; gaps where nothing was measured."""
-  known = [(x, e) for x, e in zip(xs, found, strict=True) if e is not None]
-  if not known:
-    return
-  axes.errorbar(
-    [x for x, _ in known],
-    [e.mean for _, e in known],
-    yerr=[e.half or 0.0 for _, e in known],
-    label=label,
-    marker=MARKS[kind],
-    linestyle=LINES.get(solver, ":"),
-    color=INKS.get(kind, INK),
-    markerfacecolor="white" if solver == "sgd" else None,
-    capsize=2,
-    linewidth=1.3,
-  )
+def _plot(axes: Axes, points: Mapping[int, Any], **look: Any) -> None:
+  """A curve through what is known, with intervals if there are any."""
+  known = {x: y for x, y in points.items() if y is not None}
+  found = [y if isinstance(y, Estimate) else Estimate(y) for y in known.values()]
+  halves = [e.half or 0.0 for e in found] if any(e.half for e in found) else None
+  if known:
+    axes.errorbar(list(known), [e.mean for e in found], halves, capsize=2, **look)
 
 
-def printed(
-  axes: Axes, xs: Sequence[float], ys: Sequence[float], label: str, kind: str
-) -> None:
-  """The paper's points."""
-  style: dict[str, Any] = {"color": PALE, "linewidth": 0.8, "linestyle": (0, (1, 2))}
-  axes.plot(xs, ys, label=label, marker=MARKS[kind], markerfacecolor="none", **style)
-
-
-def below_axes(figure: Figure, axes: Sequence[Axes], columns: int) -> None:
-  """One legend under all panels, without doubles."""
-  entries: dict[str, Any] = {}
-  for one in axes:
-    handles, labels = one.get_legend_handles_labels()
-    entries |= dict(zip(labels, handles, strict=True))
-  figure.legend(
-    list(entries.values()), list(entries), loc="outside lower center", ncols=columns
-  )
-
-
-def accuracy_and_time(results: Results) -> Drawing | None:
+def draw_segmentation(ablation: Table, time: Table) -> Drawing | None:
   """Figure 3; the accuracy's panels are one for each source."""
-  lines = [
-    (s, [find(results, "accuracy", **s.settings(x)) for x in paper.SEGMENTATIONS])
-    for s in series(results)
-  ]
-  measured = [(s, groups) for s, groups in lines if any(groups)]
-  timed = timings(results)
-  if not measured and not timed:
-    return None
-  sources = sorted({s.source for s, _ in measured})
-
-  def draw(figure: Figure) -> None:
-    panels = figure.subplots(1, len(sources) + bool(timed), squeeze=False)[0]
-    xs = paper.SEGMENTATIONS
-    for axes, source in zip(panels, sources, strict=False):
-      for kind, label in _LABELS.items():
-        ys = paper.TABLE_2[results.dataset][kind]
-        printed(axes, xs, ys, f"{label}, paper", kind)
-      for s, groups in measured:
-        if s.source == source:
-          found = [estimate(pick(group, "test")) for group in groups]
-          line(axes, xs, found, _label(s.label, s.solver), s.printed, s.solver)
-      axes.set_title(f"Test accuracy, {source}")
-      axes.set_ylabel("accuracy on D_test (%)")
-      _logarithmic(axes)
-    if timed:
-      _draw_times(panels[-1], results)
-    below_axes(figure, panels, 4)
-
-  used = [c for c in results.cells if c.kind in ("accuracy", "time")]
-  caption = (
-    "Figure 3 of the paper: accuracy and seconds per unlearning against segmentation "
-    "(s, or n/k). Grey: the paper's numbers, on its own machine and encoder. Bars: "
-    "95 % intervals. "
-  )
-  width = 4.3 * (len(sources) + bool(timed))
-  return render(
-    "figure_3",
-    "Accuracy and time against segmentation",
-    caption + provenance(results, used),
-    (max(width, 6.5), 4.6),
-    draw,
-  )
+  ticks = {s: str(s) for s in paper.SEGMENTATIONS}
+  shared = {"xscale": "log", "xlabel": "s or n/k"}
+  panels = []
+  for source in SOURCES:
+    points = [
+      Point(row["Method"], row["Solver"], s, row[f"{at} ours %"], row[f"{at} paper %"])
+      for row in list_rows(ablation)
+      if row["Trained on"].startswith(source)
+      for s, at in ((s, f"s or n/k = {s}, TA") for s in ticks)
+    ]
+    words = {"title": f"Test accuracy, {source}", "ylabel": "accuracy on D_test (%)"}
+    panels.append(Panel(ticks, points, shared | words))
+  points = []
+  for row in list_rows(time):
+    method = re.sub(r" [sn] = \d+,?", "", row["Method"])
+    seconds = row["Seconds ours"], row["Seconds paper"]
+    points.append(Point(method, row["Solver"], row["s or n/k"], *seconds))
+  words = {"title": "Time per unlearning, images", "ylabel": "seconds", "yscale": "log"}
+  panels = [p for p in (*panels, Panel(ticks, points, shared | words)) if p.points]
+  return _draw_curves("figure_3", 4.8, panels) if panels else None
 
 
-_LABELS = {
-  "sisa": "SISA",
-  "fixsisa": "FixSISA",
-  "lego1": "LegoNet k = 1",
-  "lego10": "LegoNet k = 10",
-}
-
-
-def _label(name: str, solver: str | None) -> str:
-  """Method and solver."""
-  return f"{name}, {SOLVERS.get(solver, solver)}" if solver else name
-
-
-def _logarithmic(axes: Axes) -> None:
-  """Segmentations on a logarithmic axis with their own ticks."""
-  axes.set_xscale("log")
-  axes.set_xticks(paper.SEGMENTATIONS, [str(s) for s in paper.SEGMENTATIONS])
-  axes.set_xticks([], minor=True)
-  axes.set_xlabel("s or n/k")
-
-
-def _draw_times(axes: Axes, results: Results) -> None:
-  """Seconds of every contender, both axes logarithmic."""
-  timed = timings(results)
-  if results.dataset == "cifar10":
-    for kind, ys in paper.SECONDS.items():
-      name = "lego10" if kind == "lego" else kind
-      printed(axes, paper.SEGMENTATIONS, ys, f"{_LABELS[name]}, paper", name)
-  for who in sorted({who for at in timed.values() for who in at}, key=str):
-    kind = f"lego{who[2]}" if who[0] == "lego" else who[0]
-    xs = [s for s, at in timed.items() if who in at]
-    found = [estimate(timed[s][who].requests) for s in xs]
-    name = _LABELS.get(kind, f"LegoNet k = {who[2]}")
-    line(
-      axes, xs, found, _label(name, who[1]), kind if kind in MARKS else "lego", who[1]
-    )
-  axes.set_yscale("log")
-  axes.yaxis.set_major_formatter(plain)
-  axes.set_title("Time per unlearning, images")
-  axes.set_ylabel("seconds")
-  _logarithmic(axes)
-
-
-def hyperparameters(results: Results) -> Drawing | None:
+def draw_panels(table: Table) -> Drawing | None:
   """Figure 4: three panels with k, n and n/k fixed."""
-  want = {"method": "lego", "source": "encodings"}
-  found = {
-    (solver, n, k): find(results, "accuracy", solver=solver, n=n, k=k, **want)
-    for solver in SOLVERS
-    for points in paper.PANELS.values()
-    for n, k in points
-  }
-  used = [cell for group in found.values() for cell in group.values()]
-  if not used:
-    return None
+  panels = []
+  for fixed in paper.PANELS:
+    rows = [row for row in list_rows(table) if row["Fixed"] == fixed]
+    points = [
+      Point("LegoNet", solver, x, row[f"TA ours, {solver} %"], row["TA paper %"])
+      for solver in labels.SOLVERS.values()
+      for x, row in enumerate(rows)
+    ]
+    ticks = {x: f"n={row['n']}\nk={row['k']}" for x, row in enumerate(rows)}
+    words = {"title": f"{fixed} fixed", "ylabel": "accuracy on D_test (%)"}
+    panels.append(Panel(ticks, points, words))
+  measured = any(row["Seeds"] for row in list_rows(table))
+  return _draw_curves("figure_4", 3.8, panels) if measured else None
+
+
+def draw_cost(results: Results) -> Drawing:
+  """Figure 5: parameters against s or n, MACs against s or k, computed."""
+  setting = cost.Setting(num_classes=DATASETS[results.dataset].classes)
+  panels = []
+  for what, title, letter, sizes in (
+    ("parameters", "Parameters", "n", (1, 10, 100, 1000)),
+    ("macs", "MACs of one inference", "k", (1, 10, 20)),
+  ):
+    points = []
+    for x in sizes:
+      lego = cost.legonet(x, 1) if letter == "n" else cost.legonet(1000, x)
+      for label, made in (("LegoNet", lego), ("SISA", cost.sisa(x))):
+        count = getattr(cost.count_model(setting, made), what)
+        points.append(Point(label, labels.MISSING, x, count, None))
+    words = {"title": title, "xlabel": f"s (SISA) or {letter} (LegoNet)"}
+    words |= {
+      "ylabel": what,
+      "yscale": "log",
+      "xscale": "log" if letter == "n" else "linear",
+    }
+    panels.append(Panel({x: str(x) for x in sizes}, points, words))
+  return _draw_curves("figure_5", 3.4, panels, classes=setting.num_classes)
+
+
+def draw_privacy(results: Results) -> Drawing | None:
+  """U-LiRA's AUC with intervals, and KLoM beside its null."""
+  cells = [cell for cell in list_privacy(results) if "ulira" in cell.result]
+  names = []
+  for cell in cells:
+    head = labels.name_head(cell.settings, str(cell.settings.get("strategy")))
+    names.append("{Method}, {Solver}\n{Strategy}".format(**head))
 
   def draw(figure: Figure) -> None:
-    panels = figure.subplots(1, 3, sharey=True)
-    for axes, (panel, points) in zip(panels, paper.PANELS.items(), strict=True):
-      xs = range(len(points))
-      ys = [paper.FIGURE_4[results.dataset][point] for point in points]
-      printed(axes, xs, ys, "LegoNet, paper", "lego")
-      for solver in SOLVERS:
-        ours = [estimate(pick(found[solver, n, k], "test")) for n, k in points]
-        line(axes, xs, ours, _label("LegoNet", solver), "lego", solver)
-      axes.set_title(f"{panel} fixed")
-      axes.set_xticks(xs, [f"n={n}\nk={k}" for n, k in points])
-    panels[0].set_ylabel("accuracy on D_test (%)")
-    below_axes(figure, panels, 3)
+    left, right = figure.subplots(1, 2, sharey=True)
+    for y, cell in enumerate(cells):
+      auc, low, high = (cell.result["ulira"][n] for n in ("auc", "auc_low", "auc_high"))
+      exact = cell.settings.get("strategy") == "retrain"
+      look: Any = {"color": _INK, "capsize": 3, "mfc": _INK if exact else "white"}
+      ends = [[max(auc - low, 0.0)], [max(high - auc, 0.0)]]
+      left.errorbar(auc, y, xerr=ends, fmt="o" if exact else "s", **look)
+      for side, label, mark, ink, at in (
+        ("klom", "unlearned against refitted", "o", _INK, y - 0.12),
+        ("null", "null: refitted against refitted", "x", _GREY, y + 0.12),
+      ):
+        found = cell.result[side]
+        right.hlines(at, found["median"], found["q95"], color=ink)
+        right.plot(found["median"], at, mark, color=ink, label=label)
+    left.axvline(0.5, color="black", linestyle="--", linewidth=0.9)
+    left.set(title="U-LiRA", xlabel="AUC with 95 % interval (dashed: chance)")
+    left.set_yticks(range(len(cells)), names)
+    left.invert_yaxis()
+    right.set(title="KLoM", xlabel="median (mark) to 95 % quantile (end of the line)")
 
-  return render(
-    "figure_4",
-    "LegoNet with different n and k",
-    "Figure 4 of the paper, on encodings. Grey: the paper's numbers. Bars: 95 % "
-    "intervals over seeds. " + provenance(results, used),
-    (9.5, 3.6),
-    draw,
-  )
+  size = 9.0, 1.4 + 0.5 * len(cells)
+  return _render("privacy", size, draw) if cells else None
+
+
+def draw_bars(tables: Sequence[Table]) -> Drawing:
+  """Table 1: RA, FA and TA before and after, a panel for each task."""
+  names = []
+  for row in list_rows(tables[0]):
+    words = row["Method"].replace(" ", "\n", 1).replace(", ", "\n")
+    names.append("\n".join([words, row["Solver"], row["Strategy"]]))
+
+  def draw(figure: Figure) -> None:
+    panels = figure.subplots(len(tables), 1, sharex=True)
+    for axes, table, task in zip(panels, tables, labels.TASKS.values(), strict=True):
+      for shift, (short, (ink, hatch)) in enumerate(_BARS.items(), -1):
+        found = [row[f"{short} ours %"] for row in list_rows(table)]
+        known = {x + 0.27 * shift: e for x, e in enumerate(found) if e is not None}
+        means = [e.mean for e in known.values()]
+        halves = [e.half or 0.0 for e in known.values()]
+        look: Any = {"label": short, "color": ink, "hatch": hatch, "linewidth": 0.5}
+        axes.bar(list(known), means, 0.25, yerr=halves, edgecolor="black", **look)
+      axes.set(title=task, ylabel="accuracy (%)", ylim=(0, 105))
+      axes.grid(axis="x", visible=False)
+    panels[-1].set_xticks(range(len(names)), names, fontsize=7)
+
+  source = tables[0].name.split("_")[1]
+  return _render(f"main_{source}", (max(7.0, 0.85 * len(names)), 5.6), draw)

@@ -1,155 +1,147 @@
-"""One HTML file with everything, for a phone, a printer and a place offline."""
+"""Writes all that a folder of cells has to say: tables, figures, one report.
 
-from collections.abc import Iterable, Sequence
-import html
-import re
+    show(folder, out)
 
-from experiments.reproduce import paper
-from experiments.reproduce.figures import Drawing
-from experiments.reproduce.results import Estimate, Results
-from experiments.reproduce.tables import Table, from_rows, text
-
-_CSS = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 72rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
-h1 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 2px solid #1a1a1a; }
-h3 { margin: 2rem 0 .5rem; }
-nav a { margin-right: 1rem; white-space: nowrap; }
-.scroll { overflow-x: auto; border: 1px solid #ccc; }
-table { border-collapse: collapse; font-size: .8rem; width: 100%; }
-th, td { padding: .25rem .45rem; text-align: left; vertical-align: top;
-  border-bottom: 1px solid #e2e2e2; }
-th { background: #f1f1f1; vertical-align: bottom; }
-tr:nth-child(even) td { background: #fafafa; }
-.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.h { text-align: right; }
-.w { min-width: 16rem; }
-.m { min-width: 9rem; }
-td.s { white-space: nowrap; }
-td.s:first-child { position: sticky; left: 0; background: #fff; }
-tr:nth-child(even) td.s:first-child { background: #fafafa; }
-.caption, figcaption { font-size: .85rem; color: #444; margin: .5rem 0 0; }
-figure { margin: 2rem 0; } figure svg { width: 100%; min-width: 38rem; height: auto; }
-.v { white-space: nowrap; font-weight: 600; }
-.v::before { content: "? "; } .confirmed::before { content: "✓ "; }
-.refuted::before { content: "✗ "; } .no-data::before { content: ""; }
-.confirmed { color: #14602f; } .refuted { color: #a01515; } .no-data { color: #666; }
-code { font-size: .85em; background: #f1f1f1; }
-@media print { body { font-size: 10pt; max-width: none; padding: 0; }
-  .scroll { overflow: visible; border: 0; } table { font-size: 6.5pt; }
-  th, td { padding: .1rem .2rem; } .w, .m, figure svg { min-width: 0; }
-  .n, td.s { white-space: normal; } figure, tr { break-inside: avoid; }
-  nav { display: none; } }
+reads folder/cells/*.json and writes out/tables/*.{md,csv}, out/figures/*.{svg,png},
+out/RESULTS.md and out/report.html, one file for a phone, a printer and a place offline.
+The same cells give the same bytes; every file is whole or not there.
 """
-_VERDICTS = ("confirmed", "refuted", "not clear", "no data")
+
+from collections.abc import Mapping, Sequence
+import html
+import pathlib
+import re
+import string
+
+from experiments.reproduce import (
+  claims,
+  cost_tables,
+  figures,
+  judge,
+  labels,
+  table_accuracy,
+  table_summary,
+  table_unlearning,
+)
+from experiments.reproduce.datasets import SOURCES
+from experiments.reproduce.results import Results, load
+from experiments.reproduce.statistics import Estimate
+from experiments.reproduce.tables import Entry, Table, markdown, text, to_csv
+from legonet_jax import files
+
+Item = Table | figures.Drawing
+Sections = Mapping[str, Sequence[Item]]
+_PAGE = string.Template((pathlib.Path(__file__).parent / "page.html").read_text())
+_VERDICTS = (judge.CONFIRMED, judge.REFUTED, judge.NOT_CLEAR, judge.NO_DATA)
 
 
-def report(
-  results: Results, sections: Sequence[tuple[str, Sequence[Table | Drawing]]]
-) -> str:
-  """The page: an introduction, the sections in order, and where it all comes from."""
-  name = paper.DATASETS.get(results.dataset, results.dataset)
-  title = f"LegoNet, reproduced: {name}, scale {results.scale}"
-  everything = [*sections, ("Provenance", provenance_tables(results))]
-  links = "".join(
-    f'<a href="#{_slug(heading)}">{html.escape(heading)}</a> '
-    for heading, _ in everything
-  )
-  body = "".join(_section(heading, items) for heading, items in everything)
-  return (
-    '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    f"<title>{html.escape(title)}</title>\n<style>{_CSS}</style>\n</head>\n<body>\n"
-    f"<h1>{html.escape(title)}</h1>\n<p>{_prose(_introduction(results))}</p>\n"
-    f"<nav>{links}</nav>\n{body}</body>\n</html>\n"
-  )
+def show(
+  folder: pathlib.Path, out: pathlib.Path, empty: Results | None = None
+) -> list[pathlib.Path]:
+  """Reads the cells of `folder`, writes to `out`, returns the paths written.
+
+  Without any cell it shows `empty`; if that is not given, it is an error.
+  """
+  results = load(folder, empty)
+  title = f"LegoNet, reproduced: {results.dataset}, scale {results.scale}"
+  introduction, sections = table_summary.introduce(results), make_sections(results)
+  written = {
+    "RESULTS.md": _write_markdown(title, introduction, sections).encode(),
+    "report.html": _write_page(title, introduction, sections).encode(),
+  }
+  for item in (item for items in sections.values() for item in items):
+    if isinstance(item, Table):
+      written[f"tables/{item.name}.md"] = markdown(item).encode()
+      written[f"tables/{item.name}.csv"] = to_csv(item).encode()
+    else:
+      written[f"figures/{item.name}.svg"] = item.svg
+      written[f"figures/{item.name}.png"] = item.png
+  for name, content in written.items():
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    files.write(out / name, content)
+  return [out / name for name in written]
 
 
-def _introduction(results: Results) -> str:
-  """What this is, in three sentences."""
-  hours = sum(cell.seconds for cell in results.cells) / 3600
-  return (
-    "These are the tables and figures of the paper “LegoNet: A Fast and Exact "
-    "Unlearning Architecture”, computed again with legonet-jax, with the paper's "
-    f"numbers beside ours. They come from {len(_names(results))} measured cells that "
-    f"took {hours:.2f} hours of computing at scale {results.scale}; every caption says "
-    "on what data and hardware, with which seeds and by which command. A dash (–) is a "
-    "number that was not measured, or that the paper does not give."
-  )
-
-
-def _names(results: Results) -> set[str]:
-  """Names of the files; `load` may show one of them in two ways."""
-  return {cell.name for cell in results.cells}
-
-
-def provenance_tables(results: Results) -> list[Table]:
-  """Environment and commands, then the list of cells."""
-  found: dict[str, dict[str, None]] = {}
-  for cell in results.cells:
-    found.setdefault("command", {})[cell.command] = None
-    for key, value in cell.environment.items():
-      found.setdefault(key, {})[str(value)] = None
-  times = [cell.finished for cell in results.cells]
-  facts = [
-    {"what": "dataset", "value": results.dataset},
-    {"what": "scale", "value": results.scale},
-    {"what": "cells", "value": str(len(_names(results)))},
-    {
-      "what": "seconds in all",
-      "value": f"{sum(c.seconds for c in results.cells):,.1f}",
-    },
-    {"what": "first finished", "value": min(times, default="–")},
-    {"what": "last finished", "value": max(times, default="–")},
-    *(
-      {"what": key, "value": "; ".join(sorted(values)) or "–"}
-      for key, values in found.items()
-    ),
+def make_sections(results: Results) -> Sections:
+  """All tables and figures that have something to show, in the order of reading."""
+  tasks = [
+    [table_unlearning.tabulate_tasks(results, source, task) for task in labels.TASKS]
+    for source in SOURCES
+    if results.select("tasks", source=source)
   ]
-  if not {"commit", "git_commit"} & set(found):
-    facts.append({"what": "git commit", "value": "not recorded"})
-  cells = [
-    {
-      "cell": cell.name,
-      "kind": cell.kind,
-      "seed": cell.seed,
-      "seconds": Estimate(cell.seconds, digits=1),
-      "finished": cell.finished,
-    }
-    for cell in results.cells
-    if cell.seconds
-  ]
-  return [
-    from_rows("provenance", "The run", "As the cells record it.", facts),
-    from_rows("cells", "All cells", "One file each.", cells),
-  ]
+  flat = [table for tables in tasks for table in tables]
+  ablation = table_accuracy.tabulate_ablation(results)
+  panels = table_accuracy.tabulate_panels(results)
+  grid = table_accuracy.tabulate_grid(results)
+  time = table_unlearning.tabulate_time(results)
+  privacy = table_unlearning.tabulate_privacy(results)
+  explain = table_accuracy.tabulate_explain(results)
+  *costs, errata = cost_tables.tabulate_cost()
+  figure_3 = figures.draw_segmentation(ablation[0], time)
+  key_numbers = [*flat, *ablation, grid, time, privacy]
+  sections: dict[str, list[Item | None]] = {
+    "Set-up": [table_summary.tabulate_setup(results)],
+    "Summary": [
+      claims.tabulate_summary(results),
+      table_summary.tabulate_key_numbers(key_numbers),
+    ],
+    "Unlearning tasks": [*map(figures.draw_bars, tasks), *flat],
+    "Ablation and time": [figure_3, *ablation, time],
+    "n and k": [figures.draw_panels(panels), panels, grid, explain],
+    "Privacy": [figures.draw_privacy(results), privacy],
+    "Cost": [figures.draw_cost(results), *costs],
+    "Evidence": [claims.tabulate_findings(results, t) for t in ("claims", "trends")],
+    "Errata": [errata],
+    "Provenance": [*table_summary.tabulate_run(results)],
+  }
+  return {  # a table without rows has nothing to show
+    heading: [item for item in items if item and getattr(item, "rows", True)]
+    for heading, items in sections.items()
+  }
 
 
-def _section(heading: str, items: Iterable[Table | Drawing]) -> str:
-  """A heading and what is under it; long lists are folded."""
-  inside = "".join(
-    _figure(item) if isinstance(item, Drawing) else _table(item) for item in items
-  )
-  return (
-    f'<section id="{_slug(heading)}">\n<h2>{html.escape(heading)}</h2>\n'
-    f"{inside}</section>\n"
-  )
+def _write_markdown(title: str, introduction: str, sections: Sections) -> str:
+  """All tables and figures in one Markdown file, without the list of cells."""
+  parts = [f"# {title}\n", f"{introduction}\n"]
+  for heading, items in sections.items():
+    parts.append(f"## {heading}\n")
+    for item in items:
+      if isinstance(item, figures.Drawing):
+        image = f"![{item.title}](figures/{item.name}.svg)"
+        parts.append(f"### {item.title}\n\n{image}\n\n{item.caption}\n")
+      elif item.name != "cells":
+        parts.append(markdown(item, level=3))
+  return "\n".join(parts)
 
 
-def _table(table: Table) -> str:
-  """Title, caption, and the table in a box that scrolls sideways."""
-  kinds = [_kind([row[i] for row in table.rows]) for i in range(len(table.header))]
-  heads = ["h" if kind == "n" else kind for kind in kinds]
+def _write_page(title: str, introduction: str, sections: Sections) -> str:
+  """The HTML page: what all numbers share, then the sections in order."""
+  links, body = "", ""
+  for heading, items in sections.items():
+    links += f'<a href="#{_slug(heading)}">{html.escape(heading)}</a> '
+    body += f'<section id="{_slug(heading)}">\n<h2>{html.escape(heading)}</h2>\n'
+    for item in items:
+      body += _write_table(item) if isinstance(item, Table) else _write_figure(item)
+    body += "</section>\n"
+  words = {"title": html.escape(title), "introduction": _write_prose(introduction)}
+  return _PAGE.substitute(words, links=links, body=body)
+
+
+def _write_table(table: Table) -> str:
+  """Title, caption, and the table in a box that scrolls; a long list is folded."""
+  kinds = []
+  for column in range(len(table.header)):
+    longest = max(len(str(row[column])) for row in table.rows)
+    numbers = table.has(column, int, float, Estimate)
+    kinds.append(
+      "n" if numbers else "w" if longest > 60 else "m" if longest > 20 else ""
+    )
   head = "".join(
     f'<th scope="col" class="{kind}">{html.escape(name)}</th>'
-    for name, kind in zip(table.header, heads, strict=True)
+    for name, kind in zip(table.header, kinds, strict=True)
   )
   body = "".join(
-    "<tr>"
-    + "".join(_entry(text(e), kind) for e, kind in zip(row, kinds, strict=True))
-    + "</tr>\n"
-    for row in table.rows
+    f"<tr>{''.join(map(_write_entry, row, kinds))}</tr>\n" for row in table.rows
   )
   title = html.escape(table.title)
   box = (
@@ -158,30 +150,23 @@ def _table(table: Table) -> str:
   )
   if table.name == "cells":
     return f"<details><summary>{title} ({len(table.rows)})</summary>{box}</details>\n"
-  return f'<h3>{title}</h3>\n{box}<p class="caption">{_prose(table.caption)}</p>\n'
+  caption = f'<p class="caption">{_write_prose(table.caption)}</p>\n'
+  return f"<h3>{title}</h3>\n{box}{caption}"
 
 
-def _kind(column: Sequence[object]) -> str:
-  """Numbers to the right; long words get room, short ones stay on a line."""
-  if any(isinstance(entry, (int, float, Estimate)) for entry in column):
-    return "n"
-  longest = max((len(str(entry)) for entry in column), default=0)
-  return "w" if longest > 60 else "s" if longest <= 24 else "m"
-
-
-def _entry(words: str, kind: str) -> str:
+def _write_entry(entry: Entry, kind: str) -> str:
   """One cell; a verdict has a sign and a word, not only a colour."""
-  if words in _VERDICTS:
-    return f'<td class="v {_slug(words)}">{words}</td>'
-  return f'<td class="{kind}">{_prose(words)}</td>'
+  words = text(entry)
+  kind = f"v {_slug(words)}" if words in _VERDICTS else kind
+  return f'<td class="{kind}">{_write_prose(words)}</td>'
 
 
-def _prose(words: str) -> str:
+def _write_prose(words: str) -> str:
   """Escaped, with `code` in backticks."""
   return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(words))
 
 
-def _figure(drawing: Drawing) -> str:
+def _write_figure(drawing: figures.Drawing) -> str:
   """The SVG itself, its ids made unlike those of the other figures."""
   svg = drawing.svg.decode()
   svg = svg[svg.index("<svg") :]
@@ -192,7 +177,7 @@ def _figure(drawing: Drawing) -> str:
   return (
     f'<figure id="figure-{_slug(drawing.name)}">\n<h3>{label}</h3>\n'
     f'<div class="scroll">{svg}</div>\n'
-    f"<figcaption>{_prose(drawing.caption)}</figcaption>\n</figure>\n"
+    f"<figcaption>{_write_prose(drawing.caption)}</figcaption>\n</figure>\n"
   )
 
 

@@ -1,92 +1,93 @@
-"""What a reader wants first: a verdict on each statement, and the main numbers."""
+"""What a reader wants first: what all numbers share, and the main ones."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from experiments.reproduce import paper
-from experiments.reproduce.claims import CLAIMS
-from experiments.reproduce.judging import NO_DATA, RULE, combine, judged
-from experiments.reproduce.results import Results, estimate, find, pick
-from experiments.reproduce.table_privacy import interval, privacy_cells
-from experiments.reproduce.table_time import share, timings
-from experiments.reproduce.tables import SOLVERS, Entry, Table, provenance
-from experiments.reproduce.trends import TRENDS
+from experiments.reproduce import labels
+from experiments.reproduce.datasets import DATASETS
+from experiments.reproduce.results import Measured, Results
+from experiments.reproduce.statistics import Estimate
+from experiments.reproduce.tables import Table, fill_words, list_rows, make_table
 
 
-def summary(results: Results) -> Table:
-  """One row for each statement and data set-up, one verdict for each solver."""
-  rows: dict[tuple[str, str, str], dict[str, list[str]]] = {}
-  for trend, finding in judged(results, CLAIMS + TRENDS):
-    row = rows.setdefault((trend.name, trend.sentence, finding.where), {})
-    row.setdefault(finding.solver, []).append(finding.verdict)
-  table: list[tuple[Entry, ...]] = []
-  for words, found in rows.items():
-    if set(found) == {"–"}:
-      solvers: list[Entry] = [None] * len(SOLVERS)
-    else:
-      solvers = [combine(found.get(name, [NO_DATA])) for name in SOLVERS.values()]
-    rest = combine(found["–"]) if "–" in found else None
-    table.append((*(word or None for word in words), *solvers, rest))
-  named = tuple(f"{name} adapters" for name in SOLVERS.values())
-  return Table(
-    "summary",
-    "Statements and verdicts",
-    f"{RULE} A statement with several findings is refuted by any of them; the numbers "
-    "are under Evidence. " + provenance(results, results.cells),
-    ("Name", "Statement", "Measured on", *named, "RNC, SISA or computed"),
-    tuple(table),
+def list_cells(results: Results) -> list[Measured]:
+  """Those that have a file of their own; `load` may show one of them in two ways."""
+  return [cell for cell in results.cells if cell.seconds]
+
+
+def introduce(results: Results) -> str:
+  """What every number of the report shares, said once."""
+  cells = list_cells(results)
+  networks = {c.settings["encoder"] for c in cells if "encoder" in c.settings}
+  machines = {cell.environment.get("processor", "an unknown machine") for cell in cells}
+  commands = {f"`{cell.command}`" for cell in cells}
+  return fill_words(
+    labels.WORDS["introduction"]["text"],
+    title=DATASETS[results.dataset].title,
+    scale=results.scale,
+    cells=len(cells),
+    hours=sum(cell.seconds for cell in cells) / 3600,
+    machine=labels.join_words(machines) or "no machine",
+    command=labels.join_words(commands, ", ") or "no command",
+    network=labels.join_words(networks) or "none",
   )
 
 
-def key_numbers(results: Results) -> Table:
-  """Accuracy, forgetting, time and privacy of LegoNet in a few rows."""
-  rows: list[tuple[Entry, ...]] = []
-  lego: dict[str, Any] = {"method": "lego", "source": "encodings", "k": 10}
-  for n in (100, 1000):
-    ours = [
-      estimate(pick(find(results, "accuracy", solver=name, n=n, **lego), "test"))
-      for name in SOLVERS
-    ]
-    printed = paper.lego(results.dataset, n, 10)
-    rows.append((f"TA of LegoNet n = {n}, k = 10 %", printed, *ours))
-  linear = {"method": "linear", "source": "encodings"}
-  level = [
-    estimate(pick(find(results, "accuracy", solver=name, **linear), "test"))
-    for name in SOLVERS
-  ]
-  rows.append(("TA of one linear layer on all encodings %", None, *level))
-  left = [
-    estimate(
-      pick(
-        find(results, "tasks", solver=name, n=1000, **lego),
-        *("unclass", "after", "retrain", "unlearn"),
-      )
-    )
-    for name in SOLVERS
-  ]
-  rows.append(("FA of LegoNet n = 1000, k = 10 after UnClass %", 0.0, *left))
-  timed = timings(results)
-  for n, printed in paper.SHARE.items():
-    part = [share(timed, ("lego", name, 10), n // 10, 10) for name in SOLVERS]
-    label = f"Time to unlearn, LegoNet n = {n} as a share of SISA s = 10 %"
-    rows.append((label, printed if results.dataset == "cifar10" else None, *part))
-  exact = [c for c in privacy_cells(results) if c.settings.get("strategy") == "retrain"]
-  auc = [
-    next((interval(c, "auc") for c in exact if _is_lego(c.settings, name)), None)
-    for name in SOLVERS
-  ]
-  rows.append(("U-LiRA AUC of LegoNet after unlearning (chance 0.5)", None, *auc))
-  return Table(
-    "key_numbers",
-    "Key numbers",
-    "LegoNet on encodings; times side by side with SISA on the images named below, "
-    "fewer and smaller than the paper's. TA, FA: accuracy on D_test and D_unlearn. Our "
-    "encoder is not the paper's, so read levels through the linear layer. ± is the "
-    "95 % t-interval over seeds. " + provenance(results, results.cells),
-    ("Number", "Paper", *(f"Ours, {name}" for name in SOLVERS.values())),
-    tuple(rows),
-  )
+def tabulate_setup(results: Results) -> Table:
+  """What was trained on what, with which seeds, on how many cores."""
+  found: dict[tuple[str, str], list[Measured]] = {}
+  for cell in list_cells(results):
+    found.setdefault((cell.kind, labels.name_data(cell.settings)), []).append(cell)
+  rows = []
+  for (kind, data), cells in sorted(found.items()):
+    methods = {labels.name_method({"method": c.settings["method"]}) for c in cells}
+    cores = {c.environment.get("cores", labels.MISSING) for c in cells}
+    row: dict[str, Any] = {"Kind of cell": kind, "Trained on": data}
+    row |= {"Methods": labels.join_words(methods, ", "), "Cells": len(cells)}
+    row["Seeds"] = labels.join_words((cell.seed for cell in cells), ", ")
+    rows.append(row | {"Cores": labels.join_words(cores)})
+  return make_table("setup", rows)
 
 
-def _is_lego(settings: dict[str, Any], name: str) -> bool:
-  """LegoNet with this solver."""
-  return settings.get("method") == "lego" and settings.get("solver") == name
+def tabulate_key_numbers(tables: Iterable[Table]) -> Table:
+  """A few numbers out of the other tables: which of them, `words.toml` says."""
+  by_name = {table.name: list_rows(table) for table in tables}
+  rows = []
+  for wanted in labels.WORDS["key_numbers"]:
+    row: dict[str, Any] = {"Number": wanted["label"], "Paper": None}
+    row |= {f"Ours, {solver}": None for solver in labels.SOLVERS.values()}
+    for found in by_name.get(wanted["table"], ()):
+      if wanted["where"].items() <= found.items():
+        row["Paper"] = found.get(wanted.get("paper"))
+        row[f"Ours, {found['Solver']}"] = found[wanted["ours"]]
+    rows.append(row)
+  return make_table("key_numbers", rows)
+
+
+def tabulate_run(results: Results) -> list[Table]:
+  """Environment and commands as the cells record them, then the list of cells."""
+  cells = list_cells(results)
+  times = sorted(cell.finished for cell in cells)
+  facts: dict[str, set[Any]] = {
+    "dataset": {results.dataset},
+    "scale": {results.scale},
+    "cells": {len(cells)},
+    "seconds in all": {f"{sum(cell.seconds for cell in cells):,.1f}"},
+    "first finished": {*times[:1]},
+    "last finished": {*times[-1:]},
+    "command": {cell.command for cell in cells},
+    "code version": {cell.settings.get("version", "–") for cell in cells},
+  }
+  for cell in cells:
+    for key, value in cell.environment.items():
+      facts.setdefault(key, set()).add(value)
+  run = [
+    {"what": key, "value": labels.join_words(values) or labels.MISSING}
+    for key, values in facts.items()
+  ]
+  listed = []
+  for cell in cells:
+    row = {"cell": cell.name, "kind": cell.kind, "seed": cell.seed}
+    seconds = Estimate(cell.seconds, digits=1)
+    listed.append({**row, "seconds": seconds, "finished": cell.finished})
+  return [make_table("provenance", run), make_table("cells", listed)]

@@ -1,89 +1,105 @@
-"""Random100 and UnClass, run in the same way for every method (Table 1).
+"""Accuracy, and Random100 and UnClass (Table 1), in the same way for every method.
 
 D_retain, D_unlearn and D_test are measured before and after, beside a model that was
 trained on D_retain alone ("refit"): for exact methods it must be the same, bit for bit.
 """
 
 from collections.abc import Callable, Mapping
+import dataclasses
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.reproduce.inputs import part
+from experiments.reproduce.cells import Result, Settings
+from experiments.reproduce.datasets import Data
 from legonet_jax import measures
 from legonet_jax.ids import Ids
 
-Forget = Callable[[Any, Ids, Ids], Any]
 
-
-class Contender(NamedTuple):
-  """A method.
+@dataclasses.dataclass(frozen=True)
+class Contender:
+  """A method, ready to be run on its data.
 
   Attributes:
+    data: what it is given.
     fit: a model of the samples `ids`.
     forget: by strategy, `forget(model, gone, retain)`; `retrain` is the exact one.
     predict: probabilities [B, C] of inputs.
     digest: of a model, if a refit is to be compared with it bit for bit. Without, the
       result of `retrain` stands for the refit (RNC: it is one).
+    answer_test: fits to `ids` and answers D_test without keeping the model, for a model
+      that is too large to be kept.
+    balance: how evenly the samples of a model spread over its parts.
+    anchors: samples of a model that cost more to forget than others do.
+    prepare_timing: `prepare_timing(gone)` gives a model that requests can be timed on,
+      and those of `gone` that compile everything; `fit` and the first if not given.
   """
 
+  data: Data
   fit: Callable[[Ids], Any]
-  forget: Mapping[str, Forget]
+  forget: Mapping[str, Callable[[Any, Ids, Ids], Any]]
   predict: Callable[[Any, Any], NDArray[Any]]
-  digest: Callable[[Any], str] | None
+  digest: Callable[[Any], str] | None = None
+  answer_test: Callable[[Ids], NDArray[Any]] | None = None
+  balance: Callable[[Any], dict[str, Any]] | None = None
+  anchors: Callable[[Any], Ids] | None = None
+  prepare_timing: Callable[[Ids], tuple[Any, Ids]] | None = None
 
 
-class Data(NamedTuple):
-  """Training ids, inputs and labels, row by row; test inputs and labels."""
+def run_accuracy(contender: Contender, settings: Settings) -> Result:
+  """Accuracy on D_test and, on encodings, on some training samples."""
+  data, train, balance = contender.data, None, None
+  began = time.perf_counter()
+  if settings["source"] == "images" and contender.answer_test is not None:
+    answers = contender.answer_test(data.ids)
+    seconds = time.perf_counter() - began
+  else:
+    model = wait(contender.fit(data.ids))
+    seconds = time.perf_counter() - began
+    answers = contender.predict(model, data.test)
+    balance = contender.balance(model) if contender.balance else None
+  if settings["source"] == "encodings":
+    rng = np.random.default_rng(settings["seed"])
+    rows = draw_rows(rng, np.arange(len(data.ids)), settings["evaluate"])
+    seen = contender.predict(model, data.inputs[rows])
+    train = measures.accuracy(seen, data.labels[rows])
+  test = measures.accuracy(answers, data.test_labels)
+  return {"train": train, "test": test, "fit_seconds": seconds, "balance": balance}
 
-  ids: Ids
-  inputs: NDArray[Any]
-  labels: NDArray[np.integer]
-  test: NDArray[Any]
-  test_labels: NDArray[np.integer]
 
-
-def run_tasks(
-  contender: Contender, data: Data, seed: int, forget: int, evaluate: int | None
-) -> dict[str, Any]:
+def run_tasks(contender: Contender, settings: Settings) -> Result:
   """Both tasks, each from the same original model."""
-  rng = np.random.default_rng(seed)
+  data, rng = contender.data, np.random.default_rng(settings["seed"])
   model = contender.fit(data.ids)
   classes = np.unique(data.labels)
   label = int(classes[rng.integers(len(classes))])
-  random = np.sort(rng.choice(data.ids, forget, replace=False))
-  gone = {
+  random = np.sort(rng.choice(data.ids, settings["forget"], replace=False))
+  asked = {
     "random100": (random, None),
     "unclass": (data.ids[data.labels == label], label),
   }
-  result = {}
-  for task, (ids, which) in gone.items():
-    result[task] = {
-      "forgotten": len(ids),
-      "class": which,
-      **_one_task(contender, data, model, ids, seed, evaluate),
-    }
-  return result
+  return {
+    task: {"forgotten": len(gone), "class": which}
+    | _run_task(contender, model, gone, settings)
+    for task, (gone, which) in asked.items()
+  }
 
 
-def _one_task(
-  contender: Contender,
-  data: Data,
-  model: Any,
-  gone: Ids,
-  seed: int,
-  evaluate: int | None,
-) -> dict[str, Any]:
+def _run_task(
+  contender: Contender, model: Any, gone: Ids, settings: Settings
+) -> Result:
+  data, seed = contender.data, settings["seed"]
   retain = np.setdiff1d(data.ids, gone)
-  rng = np.random.default_rng([seed, 1])
-  kept = np.searchsorted(data.ids, part(rng, retain, evaluate))
-  lost = np.searchsorted(data.ids, gone)
+  kept = draw_rows(np.random.default_rng([seed, 1]), retain, settings["evaluate"])
 
-  def measure(model: Any) -> dict[str, float]:
-    return _measure(contender, data, model, kept, lost, seed)
+  def measure(model: Any) -> tuple[measures.Accuracies, float]:
+    seen, lost, unseen = answer_sets(contender, model, kept, gone)
+    found = (measures.accuracy(*pair) for pair in (seen, lost, unseen))
+    mia = measures.mia_efficacy(*seen, *unseen, *lost, seed=seed)
+    return measures.Accuracies(*found), mia
 
   made, seconds = {}, {}
   for way, forget in contender.forget.items():
@@ -92,47 +108,39 @@ def _one_task(
     seconds[way] = time.perf_counter() - began
   independent = contender.digest is not None
   refit = contender.fit(retain) if independent else made["retrain"]
-  wanted = measure(refit)
+  wanted, mia = measure(refit)
   after = {}
   for way, unlearned in made.items():
-    row: dict[str, Any] = dict(wanted if unlearned is refit else measure(unlearned))
-    itself = unlearned is refit and not independent
-    row["tow"] = None if itself else measures.tow(_triple(row), _triple(wanted))
-    row["seconds"] = seconds[way]
-    row |= {"equal": None, "digest": None, "refit_digest": None}
+    found, own_mia = (wanted, mia) if unlearned is refit else measure(unlearned)
+    row: dict[str, Any] = {**found._asdict(), "mia": own_mia, "tow": None}
+    if independent or unlearned is not refit:
+      row["tow"] = measures.tow(found, wanted)
+    row |= {"seconds": seconds[way], "equal": None, "digest": None}
+    row["refit_digest"] = None
     if contender.digest is not None:
       ours, theirs = contender.digest(unlearned), contender.digest(refit)
       row |= {"equal": ours == theirs, "digest": ours, "refit_digest": theirs}
     after[way] = row
-  before = {k: v for k, v in measure(model).items() if k != "mia"}
-  return {"before": before, "refit": wanted, "after": after}
+  before = measure(model)[0]._asdict()
+  return {"before": before, "refit": {**wanted._asdict(), "mia": mia}, "after": after}
 
 
-def _measure(
-  contender: Contender,
-  data: Data,
-  model: Any,
-  kept: NDArray[np.intp],
-  lost: NDArray[np.intp],
-  seed: int,
-) -> dict[str, float]:
-  sets = (
-    (data.inputs[kept], data.labels[kept]),
-    (data.inputs[lost], data.labels[lost]),
-    (data.test, data.test_labels),
-  )
-  p = [contender.predict(model, x) for x, _ in sets]
-  found = [measures.accuracy(q, y) for q, (_, y) in zip(p, sets, strict=True)]
-  mia = measures.mia_efficacy(
-    p[0], sets[0][1], p[2], sets[2][1], p[1], sets[1][1], seed=seed
-  )
-  return {**measures.Accuracies(*found)._asdict(), "mia": mia}
+def answer_sets(contender: Contender, model: Any, *parts: Ids) -> list[tuple[Any, Any]]:
+  """Answers and labels on parts of the training samples, then on D_test."""
+  data = contender.data
+  rows = [np.searchsorted(data.ids, ids) for ids in parts]
+  pairs = [(data.inputs[r], data.labels[r]) for r in rows]
+  pairs.append((data.test, data.test_labels))
+  return [(contender.predict(model, inputs), labels) for inputs, labels in pairs]
+
+
+def draw_rows(rng: np.random.Generator, rows: NDArray[Any], limit: int | None) -> Any:
+  """At most `limit` of the rows, drawn at random, sorted."""
+  if limit is None or len(rows) <= limit:
+    return rows
+  return np.sort(rng.choice(rows, limit, replace=False))
 
 
 def wait(tree: Any) -> Any:
   """The tree, when all of its arrays are computed."""
   return jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
-
-
-def _triple(row: Mapping[str, float]) -> measures.Accuracies:
-  return measures.Accuracies(row["retain"], row["unlearn"], row["test"])
