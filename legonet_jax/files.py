@@ -78,9 +78,13 @@ def sync_folder(path: pathlib.Path) -> None:
 def make_folder(path: pathlib.Path) -> None:
   """Makes a folder and its parents, durable when this returns."""
   missing = [p for p in (path, *path.parents) if not p.exists()]
+  there = missing[-1].parent if missing else path
   path.mkdir(parents=True, exist_ok=True)
   for folder in missing:
     sync_folder(folder.parent)
+  # Who made the one that was there may have been killed before its name was on disk.
+  with contextlib.suppress(PermissionError):
+    sync_folder(there.parent)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,12 @@ from run_world import (
   ENCODINGS,
   IDS,
   LABELS,
+  NEW_IDS,
   completions,
   do,
+  drop,
   erase,
+  learn,
   make_run,
   make_store,
   refit_digest,
@@ -258,4 +261,28 @@ def test_a_certificate_that_is_void_does_not_come_back_as_zeros(disk):
     do(path, unlearn(GONE))
   disk.fail(keep_names=False)
   assert not (path / "certificate.json").exists()
+  assert is_sound(path)
+
+
+def test_a_folder_that_a_killed_process_has_made_is_there_after_a_power_failure(disk):
+  """The next one found it and relied on it, and its name was not on disk: all rows of
+  a `learn` were lost, or a request.
+  """
+  with watched(disk) as path:
+    (path / "learned").mkdir()
+    (path / "requests").mkdir()
+    do(path, learn())
+    drop(path, unlearn(GONE))
+  disk.fail(keep_names=False)
+  run, _ = do(path)
+  assert run.manifest.digest == refit_digest([*LEFT, *NEW_IDS])
+  assert is_sound(path)
+
+
+def test_a_run_can_be_made_where_a_link_leads(tmp_path):
+  (tmp_path / "folder").mkdir()
+  (tmp_path / "link").symlink_to("folder")
+  make_store(tmp_path / "store")
+  path = tmp_path / "link" / "run"
+  run_lib.create(path, CONFIG, tmp_path / "store")
   assert is_sound(path)

@@ -91,10 +91,7 @@ def write(path: pathlib.Path, data: bytes, mode: int = 0o666) -> None:
 
 def make_folder(path: pathlib.Path) -> None:
   """Makes a folder and its parents, durable when this returns."""
-  missing = [p for p in (path, *path.parents) if not p.exists()]
-  path.mkdir(parents=True, exist_ok=True)
-  for folder in missing:
-    sync_folder(folder.parent)
+  files.make_folder(path)
 
 
 def shred(path: pathlib.Path) -> None:
