@@ -213,7 +213,9 @@ def test_the_judge_sees_a_verify_that_passes_everything(world, monkeypatch):
 
 def test_the_judge_sees_a_name_that_was_not_synced(world, monkeypatch):
   monkeypatch.setattr(durable, "sync_folder", lambda path: None)
-  assert "an acknowledged unlearn is not in the journal" in problems(world, "power", 14)
+  lost = "an acknowledged unlearn is not in the journal"
+  # Which operation comes right after the acknowledgement is no promise: try them in turn.
+  assert any(lost in problems(world, "power", at) for at in range(1, 60))
 
 
 def test_the_judge_sees_an_entry_that_is_written_twice(world, monkeypatch):
