@@ -21,8 +21,8 @@ import numpy as np
 
 from experiments import common
 import legonet_jax as lego
+from legonet_jax.io import lock
 from legonet_jax.runs import (
-  lock,
   requests as requests_lib,
   rows as rows_lib,
   run as run_lib,

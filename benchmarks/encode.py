@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legonet_jax.digests import environment
+from legonet_jax.core.digest import environment
 from legonet_jax.encoder import encode, resnet, weights
 
 CASES = ((224, 16), (64, 128))  # image size, batch

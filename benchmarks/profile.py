@@ -18,8 +18,10 @@ import numpy as np
 
 from benchmarks.machine import seconds
 import legonet_jax as lego
-from legonet_jax import adapters, ids as ids_lib, numerics, ridge, statistics, training
-from legonet_jax.optimizers import make_optimizer
+from legonet_jax.core import ids as ids_lib
+from legonet_jax.runtime import flags
+from legonet_jax.solvers import exact_sums, lanes, linear, ridge
+from legonet_jax.solvers.optimizers import make_optimizer
 
 _LOOPS = 200
 
@@ -44,11 +46,11 @@ def sgd_parts(classes: int) -> dict[str, float]:
   codes = rng.integers(0, 50, (*shape, 512)).astype(np.int8)
   labels = rng.integers(0, classes, shape).astype(np.int32)
   words = ids_lib.to_words(np.arange(solver.lanes, dtype=np.int64))
-  lanes = training.start_lanes(cfg, 512, np.uint32(0), words)
-  x = adapters.dequantize(cfg, jnp.asarray(codes[0]))
-  w = lanes.weights
+  started = lanes.start_lanes(cfg, 512, np.uint32(0), words)
+  x = linear.dequantize(cfg, jnp.asarray(codes[0]))
+  w = started.weights
   z = jnp.einsum("lcd,lbd->lcb", w, x)
-  targets = jax.vmap(functools.partial(adapters.targets, cfg))(jnp.asarray(labels[0]))
+  targets = jax.vmap(functools.partial(linear.targets, cfg))(jnp.asarray(labels[0]))
   update = jax.vmap(make_optimizer(solver.optimizer, solver.options).update)
 
   def softmax(z: jax.Array) -> jax.Array:
@@ -56,25 +58,25 @@ def sgd_parts(classes: int) -> dict[str, float]:
     p = e / jnp.sum(e, axis=1, keepdims=True)
     return (p - targets.hit) * targets.share[:, None, :]
 
-  def optimise(lanes: training.Lanes, grads: jax.Array) -> training.Lanes:
+  def optimise(lanes: lanes.Lanes, grads: jax.Array) -> lanes.Lanes:
     step, state = update(grads, lanes.opt_state, lanes.weights)
-    return training.Lanes(lanes.weights + step, state)
+    return lanes.Lanes(lanes.weights + step, state)
 
   table = rng.integers(0, 50, (50_000, 512)).astype(np.int8)
   rows = rng.integers(0, len(table), solver.lanes * solver.batch_size)
-  tile = training.Tile(codes, labels, np.int32(shape[0]), np.int32(solver.epochs))
+  tile = lanes.Tile(codes, labels, np.int32(shape[0]), np.int32(solver.epochs))
   steps = shape[0] * solver.epochs
 
   def whole() -> float:
     fresh = jax.tree.map(jnp.copy, lanes)
-    return seconds(training.run_tile, cfg, fresh, tile) / steps * 1e6
+    return seconds(lanes.run_tile, cfg, fresh, tile) / steps * 1e6
 
   whole()
   return {
     "gather rows of the table (host, once per tile)": 1e6
     * min(seconds(lambda: table[rows]) for _ in range(50)),
     "int8 to float32": best(
-      lambda x, c: x * 0 + adapters.dequantize(cfg, c), x, jnp.asarray(codes[0])
+      lambda x, c: x * 0 + linear.dequantize(cfg, c), x, jnp.asarray(codes[0])
     ),
     "z = W x": best(
       lambda w, x: w + 1e-9 * jnp.sum(jnp.einsum("lcd,lbd->lcb", w, x)), w, x
@@ -97,10 +99,10 @@ def ridge_parts(classes: int) -> dict[str, float]:
   samples = lego.make_samples(cfg, e, rng.integers(0, classes, 900))
   rows, signs = np.arange(900), np.ones(900, np.int8)
 
-  def summed(start: statistics.Sums, rows: Any, signs: Any) -> statistics.Sums:
-    return statistics.sum_rows(cfg, samples, start, rows, signs, 900)
+  def summed(start: exact_sums.Sums, rows: Any, signs: Any) -> exact_sums.Sums:
+    return exact_sums.sum_rows(cfg, samples, start, rows, signs, 900)
 
-  zeros = statistics.zeros(cfg, 512)
+  zeros = exact_sums.zeros(cfg, 512)
   sums = summed(zeros, rows, signs)
   ridge._solve(cfg, sums)
   each = {
@@ -113,7 +115,7 @@ def ridge_parts(classes: int) -> dict[str, float]:
 
 def main() -> None:
   """Prints the parts."""
-  with numerics.pinned():
+  with flags.pinned():
     for classes in (10, 100):
       parts = {"sgd": sgd_parts(classes), "ridge": ridge_parts(classes)}
       print(f"C = {classes}")

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from benchmarks.machine import seconds, summary
 from experiments import common
 import legonet_jax as lego
-from legonet_jax import membership, numerics, training
+from legonet_jax.core import membership
+from legonet_jax.runtime import flags
+from legonet_jax.solvers import lanes
 
 SHARDS = 10  # of FixSISA, as in the paper's first setting
 
@@ -156,7 +158,7 @@ def fixsisa(cfg: lego.LegoConfig, samples: lego.Samples, i: int) -> jax.Array:
   )
   one = dataclasses.replace(cfg, num_adapters=1, top_k=1)
   weights = jax.numpy.zeros((1, cfg.num_classes, samples.codes.shape[1]))
-  with numerics.pinned():
-    return training.train_adapters(
+  with flags.pinned():
+    return lanes.train_adapters(
       one, samples, shard, members, np.zeros(1, np.int64), weights
     )

@@ -60,7 +60,7 @@ def _child(what: str, *args: str) -> dict[str, Any]:
   import numpy as np
 
   import legonet_jax as lego
-  from legonet_jax.state import from_arrays, to_arrays
+  from legonet_jax.core.state import from_arrays, to_arrays
 
   def config(solver: str) -> lego.LegoConfig:
     chosen = lego.Ridge() if solver == "ridge" else lego.Sgd()

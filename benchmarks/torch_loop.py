@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import torch
 
 import legonet_jax as lego
-from legonet_jax import features
+from legonet_jax.core import features
 
 
 def features_of(cfg: lego.LegoConfig, samples: lego.Samples) -> torch.Tensor:

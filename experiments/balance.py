@@ -17,8 +17,8 @@ import numpy as np
 
 from experiments import common
 import legonet_jax as lego
-from legonet_jax import membership
 from legonet_jax.cli import console
+from legonet_jax.core import membership
 
 
 def main() -> None:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import legonet_jax as lego
-from legonet_jax import errors, files
-from legonet_jax.prediction import predict_array
+from legonet_jax import errors
+from legonet_jax.core.prediction import predict_array
+from legonet_jax.io import files
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 

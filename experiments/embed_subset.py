@@ -14,7 +14,7 @@ import pathlib
 import numpy as np
 from numpy.typing import NDArray
 
-import legonet_jax.embedded
+from legonet_jax.data import embedded
 
 _PER_CLASS = {"train": 600, "test": 100}
 _TEST_IDS_FROM = 50_000  # test sample i has id 50,000 + i, so that ids never meet
@@ -24,7 +24,7 @@ def main() -> None:
   """Writes the file."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--encodings", type=pathlib.Path, required=True, metavar="DIR")
-  parser.add_argument("--out", type=pathlib.Path, default=legonet_jax.embedded.PATH)
+  parser.add_argument("--out", type=pathlib.Path, default=embedded.PATH)
   args = parser.parse_args()
   rng = np.random.default_rng(0)
   columns: dict[str, NDArray[np.generic]] = {}

@@ -34,9 +34,9 @@ import tqdm
 from experiments import common
 import legonet_jax as lego
 from legonet_jax import errors
+from legonet_jax.io import lock
 from legonet_jax.runs import (
   journal,
-  lock,
   requests as requests_lib,
   rows as rows_lib,
   run as run_lib,
@@ -74,7 +74,7 @@ def make_request(world: World, kind: str, held: set[int], rng: Any) -> Any:
   """A request of one kind that can be carried out on a run that holds `held`."""
   if kind in ("unlearn", "defer"):
     # Every other time an anchor, which moves keys and retrains nearly all.
-    order = lego.ids.hash_order(CONFIG.seed, np.sort([*held]))
+    order = lego.core.ids.hash_order(CONFIG.seed, np.sort([*held]))
     pool = np.sort([*held])[order]
     pool = pool[: CONFIG.num_adapters] if rng.integers(2) else pool
     ids = rng.choice(pool, rng.integers(1, 4), replace=False)

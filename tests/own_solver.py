@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from legonet_jax.task import Solver
+from legonet_jax.core.task import Solver
 
 
 @dataclasses.dataclass(frozen=True)

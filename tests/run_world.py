@@ -9,7 +9,6 @@ import numpy as np
 
 import legonet_jax as lego
 from legonet_jax.runs import (
-  erasure,
   journal,
   requests as requests_lib,
   rows as rows_lib,
@@ -17,6 +16,7 @@ from legonet_jax.runs import (
   service,
 )
 from legonet_jax.runs.layout import Layout
+from legonet_jax.store import erase as erase_lib
 
 ROOT = pathlib.Path(__file__).parents[1]
 NEW_IDS = np.array([7, 8, 9], np.int64) * 10**15 + 123_456_789
@@ -52,7 +52,7 @@ def drop(path, request):
 
 def erase(store, wanted):
   """Erases rows of a store, as another run on it would."""
-  erasure.erase(store, lambda ids: np.isin(ids, wanted), run_lib.no_step)
+  erase_lib.erase(store, lambda ids: np.isin(ids, wanted), run_lib.no_step)
 
 
 def do(path, request=None, on_step=run_lib.no_step):

@@ -13,7 +13,8 @@ import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import adapters, features, ids as ids_lib, membership, training
+from legonet_jax.core import features, ids as ids_lib, membership
+from legonet_jax.solvers import lanes, linear
 
 OPTIMIZERS = {
   "sgd": (("learning_rate", 0.5),),
@@ -40,7 +41,7 @@ def gradient_oracle(weights, x, labels):
 
 
 def loss(weights, x, labels):
-  """The mean cross-entropy, whose gradient `adapters.gradient` is."""
+  """The mean cross-entropy, whose gradient `linear.gradient` is."""
   return optax.softmax_cross_entropy_with_integer_labels(x @ weights.T, labels).mean()
 
 
@@ -55,7 +56,7 @@ class GradientTest(chex.TestCase):
     real = 9 - padding
     y[real:] = -1
     ours = self.variant(
-      lambda w, x, y: adapters.gradient(w, x, adapters.targets(CONFIG, y))
+      lambda w, x, y: linear.gradient(w, x, linear.targets(CONFIG, y))
     )(weights, x, jnp.asarray(y))
     want = gradient_oracle(weights, x, y)
     np.testing.assert_allclose(ours, want, rtol=1e-4, atol=1e-6)
@@ -68,12 +69,12 @@ class GradientTest(chex.TestCase):
     cfg = config(name)
     words = jnp.zeros((1, 2), jnp.uint32)
     lane = jax.tree.map(
-      lambda a: a[0], training.start_lanes(cfg, DIM, np.uint32(0), words)
+      lambda a: a[0], lanes.start_lanes(cfg, DIM, np.uint32(0), words)
     )
     codes = jnp.ones((4, DIM), jnp.int8)
     # First a real step, so that momentum and moments are not zero.
-    step = self.variant(lambda *a: training.step(cfg, *a))
-    targets = functools.partial(adapters.targets, cfg)
+    step = self.variant(lambda *a: lanes.step(cfg, *a))
+    targets = functools.partial(linear.targets, cfg)
     lane = step(lane, codes, targets(jnp.asarray([0, 1, -1, -1])))
     after = step(lane, codes, targets(jnp.full(4, -1)))
     chex.assert_trees_all_equal(after, lane)
@@ -85,7 +86,7 @@ def train_oracle(cfg, samples, rows, adapter_id):
   """Plain mini-batch SGD with momentum, one adapter, in float64."""
   options = dict(cfg.solver.options)
   words = jnp.asarray(ids_lib.to_words(np.asarray([adapter_id])))[0]
-  w = np.asarray(adapters.init_weights(cfg, DIM, cfg.seed, words), np.float64)
+  w = np.asarray(linear.init_weights(cfg, DIM, cfg.seed, words), np.float64)
   velocity = np.zeros_like(w)
   size = cfg.solver.batch_size
   x = samples.codes.astype(np.float64) * features.unit(cfg, DIM)
@@ -114,11 +115,11 @@ def test_every_adapter_equals_plain_float64_training_on_its_members(samples, nam
 
 def test_initial_weights_come_from_the_adapters_id_and_not_from_its_lane():
   ids = np.array([5, 2**40 + 5, 9])
-  start = functools.partial(training.start_lanes, CONFIG, DIM, np.uint32(0))
-  lanes = start(ids_lib.to_words(ids))
+  start = functools.partial(lanes.start_lanes, CONFIG, DIM, np.uint32(0))
+  first = start(ids_lib.to_words(ids))
   turned = start(ids_lib.to_words(ids[::-1].copy()))
-  np.testing.assert_array_equal(lanes.weights, turned.weights[::-1])
-  assert len(np.unique(np.asarray(lanes.weights)[:, 0, 0])) == 3
+  np.testing.assert_array_equal(first.weights, turned.weights[::-1])
+  assert len(np.unique(np.asarray(first.weights)[:, 0, 0])) == 3
 
 
 def test_any_optax_optimiser_can_be_named_or_handed_in(samples):

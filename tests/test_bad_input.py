@@ -13,7 +13,8 @@ import pytest
 
 import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.config import fingerprint
+from legonet_jax.core import requests
+from legonet_jax.core.config import fingerprint
 
 
 def change(array, at, value):
@@ -264,7 +265,7 @@ def test_settings_at_their_bounds_are_taken_and_are_plain(make):
   assert settings == dataclasses.replace(settings)
   for field in dataclasses.fields(settings):
     value = getattr(settings, field.name)
-    ours = ("builtins", "legonet_jax.ridge", "legonet_jax.sgd")
+    ours = ("builtins", "legonet_jax.solvers.ridge", "legonet_jax.solvers.sgd")
     assert type(value).__module__ in ours
 
 
@@ -303,7 +304,7 @@ def test_millions_of_classes_are_refused_by_a_real_machine():
 def test_millions_of_adapters_without_samples_are_refused_before_memory_is_taken(
   samples, monkeypatch
 ):
-  monkeypatch.setattr(lego.unlearning, "untrained", None)  # which makes the arrays
+  monkeypatch.setattr(requests, "untrained", None)  # which makes the arrays
   cfg = dataclasses.replace(CONFIG, num_adapters=2**24)
   with pytest.raises(errors.TooFewSamplesError, match="60 samples for 16777216"):
     lego.fit(cfg, samples)

@@ -23,10 +23,10 @@ from legonet_jax.baselines import (
   sisa,
 )
 from legonet_jax.baselines.images import augment, batches
-from legonet_jax.digests import digest_tree
+from legonet_jax.core.digest import digest_tree
+from legonet_jax.core.ids import hash_ids
+from legonet_jax.core.prediction import predict_array
 from legonet_jax.encoder import ImageEncoder, resnet
-from legonet_jax.ids import hash_ids
-from legonet_jax.prediction import predict_array
 
 POOL = np.arange(20) * 10_000_000_019 + 5
 

@@ -9,12 +9,7 @@ import pytest
 from run_world import ENCODINGS, IDS, LABELS, do, make_run, snapshot, unlearn
 
 from legonet_jax.cli import main as cli
-from legonet_jax.runs import (
-  certificate as certificate_lib,
-  journal,
-  key_files,
-  signing,
-)
+from legonet_jax.runs import certificate as certificate_lib, journal, key_files, signing
 
 
 @pytest.fixture(scope="module")

@@ -106,6 +106,6 @@ def test_an_interrupt_exits_with_130(monkeypatch, capsys):
   def interrupted(*_):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr("legonet_jax.embedded.load_embedded", interrupted)
+  monkeypatch.setattr("legonet_jax.data.embedded.load_embedded", interrupted)
   assert cli.main(["quickstart"]) == 130
   assert "interrupted" in capsys.readouterr().err

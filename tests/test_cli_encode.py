@@ -12,7 +12,8 @@ import safetensors.numpy
 from test_weights import torchvision_state
 
 from legonet_jax.cli import main as cli
-from legonet_jax.encoder import open_store, store
+from legonet_jax.encoder import open_store
+from legonet_jax.store import store
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from run_world import ROOT, completions, refit_digest
 
-from legonet_jax import embedded
 from legonet_jax.cli import main as cli
+from legonet_jax.data import embedded
 from legonet_jax.runs import run as run_lib, service, verify as verify_lib
 
 OPTIONS = [
@@ -225,7 +225,7 @@ def test_accepted_requests_are_finished_by_whatever_comes_next(
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patch:
-    patch.setattr("legonet_jax.runs.erasure.erase", interrupt)
+    patch.setattr("legonet_jax.store.erase.erase", interrupt)
     assert cli.main(["unlearn", str(run), "--ids", str(ids()[0])]) == 130
   capsys.readouterr()
   assert cli.main(["status", str(run), "--json"]) == 0

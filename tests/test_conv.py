@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from legonet_jax.encoder import conv, winograd
+from legonet_jax.encoder.conv import forms, winograd
 
 
 def _oracle(x, kernel, stride, padding):
@@ -56,7 +56,7 @@ def test_every_shape_gets_the_convolution_of_the_oracle(
 ):
   x, kernel = _inputs(3, height, width, 4, size)
   padding = size // 2
-  f = jax.jit(conv.conv2d, static_argnums=(2, 3, 4))
+  f = jax.jit(forms.conv2d, static_argnums=(2, 3, 4))
   y = f(x, kernel, stride, padding, train)
   oracle = _oracle(x, kernel, stride, padding)
   assert y.shape == oracle.shape
@@ -65,7 +65,7 @@ def test_every_shape_gets_the_convolution_of_the_oracle(
 
 def test_jit_is_not_needed():
   x, kernel = _inputs(2, 2, 2, 3, 3)
-  assert _error(conv.conv2d(x, kernel, 1, 1), _oracle(x, kernel, 1, 1)) < 1e-5
+  assert _error(forms.conv2d(x, kernel, 1, 1), _oracle(x, kernel, 1, 1)) < 1e-5
 
 
 @pytest.mark.parametrize("m", [2, 4])
@@ -97,7 +97,7 @@ def test_gradients_are_those_of_the_oracle():
   direction = np.random.default_rng(5).standard_normal(kernel.shape)
 
   def loss(k):
-    return jnp.sum(conv.conv2d(x, k, 1, 1, True) ** 2)
+    return jnp.sum(forms.conv2d(x, k, 1, 1, True) ** 2)
 
   slope = np.vdot(np.asarray(jax.grad(loss)(jnp.asarray(kernel))), direction)
   step = 1e-6
@@ -126,7 +126,7 @@ def _compare(f, height, width, size, stride, dtype, channels=3):
   delta = np.random.default_rng(9).standard_normal(shape)
   with jax.enable_x64(True):
     wide = [np.asarray(a, np.float64) for a in (x, kernel, delta)]
-    truth = _pull(lambda x, k: conv.lax_conv(x, k, stride, padding), *wide)
+    truth = _pull(lambda x, k: forms.lax_conv(x, k, stride, padding), *wide)
     found = _pull(f, *(np.asarray(a, dtype) for a in (x, kernel, delta)))
   assert {a.dtype.name for a in found} == {dtype}
   assert [a.shape for a in found] == [a.shape for a in truth]
@@ -153,7 +153,7 @@ def test_tuned_winograd_in_float32_loses_no_more_than_a_few_roundings(height, wi
 @pytest.mark.parametrize(("height", "width"), [(29, 29), (32, 30)])
 def test_tuned_strided_convolution_has_the_gradients_of_xla(height, width):
   def tuned(x, kernel):
-    return conv._tuned_conv(x, kernel, 2, 3)
+    return forms._tuned_conv(x, kernel, 2, 3)
 
   assert max(_compare(tuned, height, width, 7, 2, "float64")) < 1e-13
 
@@ -163,9 +163,9 @@ def test_training_uses_the_tuned_forms_on_a_cpu(monkeypatch):
   monkeypatch.setattr(
     winograd, "tuned_conv3x3", lambda x, kernel: used.append("winograd")
   )
-  monkeypatch.setattr(conv, "_tuned_conv", lambda *args: used.append("strided"))
-  conv.cpu_conv(*_inputs(1, 6, 6, 3, 3), 1, 1, train=True)
-  conv.cpu_conv(*_inputs(1, 32, 32, 3, 7), 2, 3, train=True)
+  monkeypatch.setattr(forms, "_tuned_conv", lambda *args: used.append("strided"))
+  forms.cpu_conv(*_inputs(1, 6, 6, 3, 3), 1, 1, train=True)
+  forms.cpu_conv(*_inputs(1, 32, 32, 3, 7), 2, 3, train=True)
   assert used == ["winograd", "strided"]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax.config import fingerprint
-from legonet_jax.state import from_arrays, to_arrays
+from legonet_jax.core.config import fingerprint
+from legonet_jax.core.state import from_arrays, to_arrays
 
 LEAVES = ["keys", "weights", "live", "anchors", "ids", "routes", "prints", "settings"]
 

@@ -15,7 +15,9 @@ import pytest
 from experiments.faults import cuts, hooks, inject, world as world_lib
 from experiments.faults.disk import Disk
 from experiments.faults.scenarios import SCENARIOS
-from legonet_jax.runs import durable, erasure, journal, verify as verify_lib
+from legonet_jax.io import durable
+from legonet_jax.runs import journal, verify as verify_lib
+from legonet_jax.store import erase
 
 # LEGONET_STRIDE=1 makes every cut, which takes hours.
 STRIDE = int(os.environ.get("LEGONET_STRIDE", 331))
@@ -192,13 +194,13 @@ def problems(world, kind, at):
 
 
 def test_the_judge_sees_a_row_that_was_not_erased(world, monkeypatch):
-  real = erasure._overwrite
+  real = erase._overwrite
 
   def skip(path, rows, value):
     if path.name != "encodings.npy":
       real(path, rows, value)
 
-  monkeypatch.setattr(erasure, "_overwrite", skip)
+  monkeypatch.setattr(erase, "_overwrite", skip)
   assert "store/encodings.npy holds a forgotten sample" in problems(world, "kill", 1)
 
 
@@ -214,7 +216,7 @@ def test_the_judge_sees_a_verify_that_passes_everything(world, monkeypatch):
 def test_the_judge_sees_a_name_that_was_not_synced(world, monkeypatch):
   monkeypatch.setattr(durable, "sync_folder", lambda path: None)
   lost = "an acknowledged unlearn is not in the journal"
-  # Which operation comes right after the acknowledgement is no promise: try them in turn.
+  # Which operation comes right after the acknowledgement is no promise: try all.
   assert any(lost in problems(world, "power", at) for at in range(1, 60))
 
 

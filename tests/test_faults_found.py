@@ -25,12 +25,10 @@ from run_world import (
 
 from experiments.faults import hooks
 from experiments.faults.disk import Disk
-from legonet_jax.encoder import store as store_lib
+from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
-  durable,
   journal,
-  lock,
   repair as repair_lib,
   requests as requests_lib,
   run as run_lib,
@@ -38,6 +36,7 @@ from legonet_jax.runs import (
   verify as verify_lib,
 )
 from legonet_jax.runs.layout import Layout
+from legonet_jax.store import store as store_lib
 
 pytestmark = pytest.mark.skipif(
   not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, features
+from legonet_jax import errors
+from legonet_jax.core import features
 
 MAPS = {
   "l2": dataclasses.replace(CONFIG, feature_map="l2"),

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from legonet_jax import files
+from legonet_jax.io import files
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, ids as ids_lib, keys as keys_lib
+from legonet_jax import errors
+from legonet_jax.core import ids as ids_lib, keys as keys_lib
 
 
 def in_order(cfg, ids):

@@ -151,7 +151,7 @@ def test_a_kill_between_any_two_system_calls_loses_nothing(fresh, kind, monkeypa
   copying_now = []
   with monkeypatch.context() as patch:
     patch.setattr(
-      "legonet_jax.runs.durable.for_all", lambda f, paths: [f(p) for p in paths]
+      "legonet_jax.io.durable.for_all", lambda f, paths: [f(p) for p in paths]
     )
     for name in CALLS:
       patch.setattr(os, name, copying(name, getattr(os, name)))

@@ -7,7 +7,7 @@ import pytest
 from run_world import IDS, do, make_run, snapshot, unlearn
 
 from legonet_jax.cli import main as cli
-from legonet_jax.runs import durable
+from legonet_jax.io import durable
 
 
 @pytest.fixture(scope="module")

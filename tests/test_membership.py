@@ -3,7 +3,7 @@
 from conftest import CONFIG
 import numpy as np
 
-from legonet_jax import membership
+from legonet_jax.core import membership
 
 
 def test_members_are_the_samples_whose_routes_name_the_adapter(state):

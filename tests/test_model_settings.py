@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, features, prediction
-from legonet_jax.config import for_prediction
-from legonet_jax.prediction import Model, settings_of
-from legonet_jax.state import from_arrays, to_arrays
+from legonet_jax import errors
+from legonet_jax.core import features, prediction
+from legonet_jax.core.config import for_prediction
+from legonet_jax.core.prediction import Model, settings_of
+from legonet_jax.core.state import from_arrays, to_arrays
 
 OTHERS = {
   "num_classes": 4,

@@ -18,7 +18,7 @@ from run_world import (
 
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
-from legonet_jax.config import describe
+from legonet_jax.core.config import describe
 from legonet_jax.runs import layout, run as run_lib, verify as verify_lib
 
 OWN = dataclasses.replace(CONFIG, solver=ClassMeans(sharpness=3.0))
@@ -51,7 +51,7 @@ def test_nothing_is_imported_because_a_file_says_so(tmp_path, monkeypatch, capsy
 
 @pytest.mark.parametrize(
   "name", ["os:system", "builtins:dict", "own_solver:np", "conftest:CONFIG",
-           "own_solver", ":", "", "legonet_jax.samples:Samples"]
+           "own_solver", ":", "", "legonet_jax.core.samples:Samples"]
 )  # fmt: skip
 def test_only_a_solver_can_stand_for_a_solver(name):
   value = json.loads(json.dumps(describe(OWN)))

@@ -23,12 +23,11 @@ from run_world import (
 )
 
 from legonet_jax import errors
-from legonet_jax.cli import compiled, main as cli
+from legonet_jax.cli import main as cli
+from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
-  erasure,
   journal,
-  lock,
   repair as repair_lib,
   requests as requests_lib,
   run as run_lib,
@@ -36,6 +35,8 @@ from legonet_jax.runs import (
   verify as verify_lib,
 )
 from legonet_jax.runs.layout import Layout
+from legonet_jax.runtime import compile_cache
+from legonet_jax.store import erase
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_waiting_for_a_lock_is_bounded_and_says_who_holds_it(path):
     lock.hold(path.parent / "store"),
     pytest.raises(errors.RunBusyError, match=rf"process {os.getpid()} .*waited 0.2 s"),
   ):
-    erasure.erase(path.parent / "store", lambda ids: ids < 0, run_lib.no_step, wait=0.2)
+    erase.erase(path.parent / "store", lambda ids: ids < 0, run_lib.no_step, wait=0.2)
 
 
 def test_a_command_waits_as_long_as_it_is_told(path, capsys):
@@ -298,13 +299,13 @@ def test_compiled_programs_are_taken_from_no_folder_that_others_can_write(
 ):
   """Whoever can write the cache could have us run a program of his."""
   used = []
-  monkeypatch.setattr(compiled.jax.config, "update", lambda *a: used.append(a))
+  monkeypatch.setattr(compile_cache.jax.config, "update", lambda *a: used.append(a))
   monkeypatch.setattr(
-    type(compiled.jax.config), "jax_compilation_cache_dir", None, raising=False
+    type(compile_cache.jax.config), "jax_compilation_cache_dir", None, raising=False
   )
   monkeypatch.setenv("LEGONET_CACHE", str(tmp_path / "cache"))
   with umask(0o022):
-    compiled.use_cache()
+    compile_cache.use_cache()
   folder = next((tmp_path / "cache" / "xla").iterdir())
   assert stat.S_IMODE(folder.stat().st_mode) == 0o700
   assert used[0] == ("jax_compilation_cache_dir", str(folder))
@@ -312,10 +313,10 @@ def test_compiled_programs_are_taken_from_no_folder_that_others_can_write(
     used.clear()
     before = place.stat().st_mode
     place.chmod(mode)
-    compiled.use_cache()
+    compile_cache.use_cache()
     assert not used
     place.chmod(before)
-  compiled.use_cache()
+  compile_cache.use_cache()
   assert used
 
 

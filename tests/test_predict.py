@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from legonet_jax import features, prediction
-from legonet_jax.prediction import Model, predict
+from legonet_jax.core import features, prediction
+from legonet_jax.core.prediction import Model, predict
 
 
 def model(seed=0, dead=()):

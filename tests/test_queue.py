@@ -23,7 +23,7 @@ from run_world import (
 )
 
 from legonet_jax.cli import main as cli
-from legonet_jax.ids import hash_ids
+from legonet_jax.core.ids import hash_ids
 from legonet_jax.runs import (
   journal,
   requests as requests_lib,

@@ -3,8 +3,8 @@
 from hypothesis import given, settings, strategies as st
 import numpy as np
 
-from legonet_jax import ids as ids_lib, retained as retained_lib
-from legonet_jax.retained import Rows
+from legonet_jax.core import ids as ids_lib, retained as retained_lib
+from legonet_jax.core.retained import Rows
 
 SEED = 3
 IDS = st.sets(st.integers(0, 2**62), min_size=1, max_size=60)

@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, features, numerics, ridge, statistics, task
+from legonet_jax import errors
+from legonet_jax.core import features, task
+from legonet_jax.runtime import flags
+from legonet_jax.solvers import exact_sums, ridge
 
 RIDGE = dataclasses.replace(CONFIG, solver=lego.Ridge(), feature_map="sqrt")
 
@@ -29,17 +32,17 @@ def table(count, dim, seed=0):
 
 def summed(samples, rows, signs=None, start=None):
   """Sums by blocks, as the solver does it."""
-  start = statistics.zeros(RIDGE, samples.codes.shape[1]) if start is None else start
+  start = exact_sums.zeros(RIDGE, samples.codes.shape[1]) if start is None else start
   signs = np.ones(len(rows), np.int8) if signs is None else signs
-  return statistics.sum_rows(RIDGE, samples, start, rows, signs, len(rows))
+  return exact_sums.sum_rows(RIDGE, samples, start, rows, signs, len(rows))
 
 
 def whole(sums, dim):
   """A_j [d, d] from its bands."""
-  size, gram = statistics.padded(dim), np.asarray(sums.gram)
+  size, gram = exact_sums.padded(dim), np.asarray(sums.gram)
   a = np.zeros((size, size), np.int64)
-  for row, at in statistics.bands(dim):
-    a[row : row + statistics.BAND, row:] = gram[:, at : at + size - row]
+  for row, at in exact_sums.bands(dim):
+    a[row : row + exact_sums.BAND, row:] = gram[:, at : at + size - row]
   a = np.triu(a) + np.triu(a, 1).T
   assert not a[dim:].any()
   return a[:dim, :dim]
@@ -58,8 +61,8 @@ def test_sums_are_the_integers_of_a_float64_oracle(dim, count):
 def test_sums_stay_exact_for_the_largest_codes_in_the_largest_block():
   codes = np.full((1024, 4), features.MAX_CODE, np.int8)
   codes[1::2] *= -1
-  (gram, cross), peak = statistics.absorb(
-    statistics.zeros(RIDGE, 4), codes, np.zeros(1024, np.int32), np.ones(1024, np.int8)
+  (gram, cross), peak = exact_sums.absorb(
+    exact_sums.zeros(RIDGE, 4), codes, np.zeros(1024, np.int32), np.ones(1024, np.int8)
   )
   assert (np.asarray(gram)[:4, :4] == 1024 * 127**2).all()
   assert int(peak) == 1024 * 127**2
@@ -81,7 +84,7 @@ def test_subtracting_gives_the_sums_of_the_others(seed):
 
 def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
   samples = table(3, 7)
-  full = statistics.zeros(RIDGE, 7)
+  full = exact_sums.zeros(RIDGE, 7)
   square = int(np.max(samples.codes[0].astype(int) ** 2))
   largest = int(np.argmax(np.abs(samples.codes[0])))
   for room, fits in ((square, False), (square + 1, True)):
@@ -90,10 +93,10 @@ def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
     one = np.zeros(1, np.intp)
     call = (RIDGE, samples, start, one, np.ones(1, np.int8), 10**6)
     if fits:
-      statistics.sum_rows(*call)
+      exact_sums.sum_rows(*call)
     else:
       with pytest.raises(errors.ConfigError, match="more adapters"):
-        statistics.sum_rows(*call)
+        exact_sums.sum_rows(*call)
 
 
 class SolveTest(chex.TestCase):
@@ -102,7 +105,7 @@ class SolveTest(chex.TestCase):
     for dim, count in ((7, 5), (64, 300), (150, 90)):
       samples = table(count, dim)
       cfg = dataclasses.replace(RIDGE, solver=lego.Ridge(penalty=0.05, scale=3.0))
-      with numerics.pinned():
+      with flags.pinned():
         solve = self.variant(lambda s, cfg=cfg: ridge.solve(cfg, s))
         got = np.asarray(solve(summed(samples, np.arange(count))), np.float64)
       unit = features.unit(cfg, dim)
@@ -115,7 +118,7 @@ class SolveTest(chex.TestCase):
 
 
 def test_an_adapter_of_zeros_gets_weights_of_zero():
-  sums = statistics.zeros(RIDGE, 7)
+  sums = exact_sums.zeros(RIDGE, 7)
   assert not np.asarray(ridge.solve(RIDGE, sums)).any()
 
 
@@ -131,7 +134,7 @@ def test_a_request_does_not_look_at_members(world, monkeypatch):
   def fail(*args):
     raise AssertionError("members were asked for")
 
-  monkeypatch.setattr("legonet_jax.rebuild._find_members", fail)
+  monkeypatch.setattr("legonet_jax.core.transition._find_members", fail)
   after, _ = lego.unlearn(RIDGE, state, samples, state.ids[-2:])
   lego.learn(RIDGE, after, samples, state.ids[-2:])
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legonet_jax import routing
+from legonet_jax.core import routing
 
 
 def random_codes(rng, count, dim, high=127):

@@ -28,18 +28,18 @@ from run_world import (
 
 import legonet_jax as lego
 from legonet_jax.cli import main as cli
-from legonet_jax.digests import digest
+from legonet_jax.core.digest import digest
+from legonet_jax.core.state import from_arrays, to_arrays
+from legonet_jax.io import lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
   checkpoint,
   journal,
-  lock,
   repair as repair_lib,
   run as run_lib,
   service,
   verify as verify_lib,
 )
-from legonet_jax.state import from_arrays, to_arrays
 
 
 @pytest.fixture(scope="module")

@@ -29,19 +29,19 @@ from run_world import (
 
 import legonet_jax as lego
 from legonet_jax import errors
+from legonet_jax.core.state import from_arrays, to_arrays
+from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
   journal,
   layout,
-  lock,
   requests as requests_lib,
   run as run_lib,
   service,
   verify as verify_lib,
 )
-from legonet_jax.state import from_arrays, to_arrays
 
-ANCHOR = int(IDS[np.argmin(lego.ids.hash_ids(CONFIG.seed, IDS))])
+ANCHOR = int(IDS[np.argmin(lego.core.ids.hash_ids(CONFIG.seed, IDS))])
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +106,16 @@ def test_deferred_answers_come_only_from_adapters_of_a_refit(path, wanted):
       np.testing.assert_array_equal(mine, array, name)
   # The k nearest unmasked adapters, by an oracle of its own.
   queries = ENCODINGS[:5]
-  codes = lego.features.encode_array(CONFIG, queries).astype(np.int64)
+  codes = lego.core.features.encode_array(CONFIG, queries).astype(np.int64)
   keys = np.asarray(refit.model.keys).astype(np.int64)
   distance = ((codes[:, None] - keys[None]) ** 2).sum(-1)
   distance[:, ~live] = np.iinfo(np.int64).max
   nearest = np.argsort(distance, axis=1, kind="stable")[:, : CONFIG.top_k]
-  x = codes * lego.features.unit(CONFIG, codes.shape[1])
+  x = codes * lego.core.features.unit(CONFIG, codes.shape[1])
   z = np.einsum("bd,bkcd->bkc", x, np.asarray(refit.model.weights)[nearest])
   e = np.exp(z - z.max(-1, keepdims=True))
   expected = (e / e.sum(-1, keepdims=True)).mean(axis=1)
-  got = lego.predict(CONFIG, run.state.model, lego.prediction.jnp.asarray(queries))
+  got = lego.predict(CONFIG, run.state.model, lego.core.prediction.jnp.asarray(queries))
   np.testing.assert_allclose(got, expected, atol=1e-5)
 
   assert run.manifest.masked > 0
@@ -414,7 +414,7 @@ def test_settings_that_break_the_promise_make_no_run(tmp_path, name):
 
 
 def test_settings_are_read_as_they_were_written():
-  again = layout.parse_config(json.loads(json.dumps(lego.config.describe(CONFIG))))
+  again = layout.parse_config(json.loads(json.dumps(lego.core.config.describe(CONFIG))))
   assert again == CONFIG
   for bad in ({"type": "Path"}, {"type": "LegoConfig", "x": 1}, 3):
     with pytest.raises(errors.RunError):

@@ -19,7 +19,8 @@ import pytest
 
 from legonet_jax import errors
 from legonet_jax.cli import keygen, main as cli
-from legonet_jax.runs import durable, key_files, signing
+from legonet_jax.io import durable
+from legonet_jax.runs import key_files, signing
 
 # RFC 8032, section 7.1, tests 1 and 2: (seed, public key, message, signature).
 RFC_8032 = (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from legonet_jax import errors
-from legonet_jax.encoder import store
+from legonet_jax.store import store
 
 ROWS = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
 HOW = {"encoder": "x", "size": 64}

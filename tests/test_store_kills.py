@@ -16,7 +16,7 @@ import pytest
 
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
-from legonet_jax.encoder import store
+from legonet_jax.store import store
 
 CALLS = (
   "open", "write", "pwrite", "replace", "rename", "fsync", "unlink", "mkdir", "rmdir",

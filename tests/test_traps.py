@@ -12,16 +12,10 @@ import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import (
-  errors,
-  keys,
-  membership,
-  rebuild,
-  ridge,
-  samples as samples_lib,
-  training,
-)
-from legonet_jax.state import from_arrays, to_arrays
+from legonet_jax import errors
+from legonet_jax.core import keys, membership, samples as samples_lib, transition
+from legonet_jax.core.state import from_arrays, to_arrays
+from legonet_jax.solvers import lanes, ridge
 
 
 def same(one, two):
@@ -65,7 +59,7 @@ def test_trap_padding_an_adapter_does_not_feel_the_larger_ones_beside_it(samples
     weights = jax.numpy.zeros((8, cfg.num_classes, samples.codes.shape[1]))
     adapter_ids = np.arange(len(sets)) + 100
     return np.asarray(
-      training.train_adapters(cfg, samples, rows, members, adapter_ids, weights)
+      lanes.train_adapters(cfg, samples, rows, members, adapter_ids, weights)
     )
 
   np.testing.assert_array_equal(trained([small])[0], trained([small, large, large])[0])
@@ -74,19 +68,19 @@ def test_trap_padding_an_adapter_does_not_feel_the_larger_ones_beside_it(samples
 def test_trap_lane_width_all_adapters_go_through_one_executable(samples):
   solver = dataclasses.replace(SGD, batch_size=6)  # a configuration of its own
   cfg = dataclasses.replace(CONFIG, solver=solver)
-  training.run_tile.clear_cache()
-  training.start_lanes.clear_cache()
+  lanes.run_tile.clear_cache()
+  lanes.start_lanes.clear_cache()
   state, _ = lego.fit(cfg, samples)  # 8 adapters: the last group of 3 lanes has 2
   lego.unlearn(cfg, state, samples, state.ids[-1:])
-  assert training.run_tile._cache_size() == 1
-  assert training.start_lanes._cache_size() == 1
+  assert lanes.run_tile._cache_size() == 1
+  assert lanes.start_lanes._cache_size() == 1
 
 
 @pytest.mark.parametrize("solver", [SGD, lego.Ridge()], ids=["sgd", "ridge"])
 def test_a_fit_with_another_seed_compiles_nothing_and_is_another_model(samples, solver):
   cfg = dataclasses.replace(CONFIG, solver=solver)
   one, _ = lego.fit(cfg, samples)
-  jitted = (training.start_lanes, training.run_tile, ridge._solve, keys._perturb)
+  jitted = (lanes.start_lanes, lanes.run_tile, ridge._solve, keys._perturb)
   sizes = [f._cache_size() for f in jitted]
   other = dataclasses.replace(cfg, seed=cfg.seed + 2**31)
   two, _ = lego.fit(other, samples)
@@ -103,7 +97,7 @@ def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples):
     offsets = np.cumsum([0, *(len(sets[i]) for i in which)])
     members = membership.Members(np.asarray(which), rows, offsets)
     weights = jax.numpy.zeros((8, CONFIG.num_classes, samples.codes.shape[1]))
-    out = training.train_adapters(
+    out = lanes.train_adapters(
       CONFIG, samples, rows, members, np.asarray(which) + 100, weights
     )
     return np.asarray(out)
@@ -129,7 +123,7 @@ def test_trap_recompiling_no_second_request_compiles_anything(
   if restored:  # a new process has compiled nothing and kept no notes
     first = from_arrays(to_arrays(first))
     jax.clear_caches()
-    rebuild._compile_all.cache_clear()
+    transition._compile_all.cache_clear()
   lego.unlearn(cfg, first, samples, first.ids[-1:])
   compiled = []
   jax.monitoring.register_event_duration_secs_listener(

@@ -12,7 +12,8 @@ from hostile_data import described, npy
 import numpy as np
 import pytest
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors
+from legonet_jax.io import untrusted
 
 READERS = {
   "bytes": untrusted.read_bytes,

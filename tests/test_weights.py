@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from legonet_jax import errors, fetch
+from legonet_jax import errors
 from legonet_jax.encoder import resnet, weights
+from legonet_jax.io import download
 
 
 @functools.cache
@@ -82,7 +83,7 @@ def test_the_classification_layer_is_left_out(tmp_path):
   path = tmp_path / "w.safetensors"
   safetensors.numpy.save_file(state | extra, path)
   loaded = weights.load(resnet.build_resnet("resnet18"), path)
-  assert loaded.sha256 == fetch.sha256_of(path)
+  assert loaded.sha256 == download.sha256_of(path)
   assert loaded.source == "w.safetensors"
   assert set(loaded.variables["params"]) == set(shapes("resnet18")["params"])
 

@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import workers
-from legonet_jax.cli import compiled
+from legonet_jax.runtime import compile_cache, parallel
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_results_come_in_order_whatever_the_number_of_threads(monkeypatch, number):
-  monkeypatch.setattr(workers, "count", lambda: number)
+  monkeypatch.setattr(parallel, "count", lambda: number)
   slow = threading.Event()
 
   def work(i):
@@ -22,13 +21,13 @@ def test_results_come_in_order_whatever_the_number_of_threads(monkeypatch, numbe
       slow.wait(0.05)  # the first is the last to be done
     return i * i
 
-  assert list(workers.each(work, iter(range(20)))) == [i * i for i in range(20)]
-  assert list(workers.each(work, [])) == []
+  assert list(parallel.each(work, iter(range(20)))) == [i * i for i in range(20)]
+  assert list(parallel.each(work, [])) == []
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_few_items_are_taken_ahead(monkeypatch, number):
-  monkeypatch.setattr(workers, "count", lambda: number)
+  monkeypatch.setattr(parallel, "count", lambda: number)
   taken = []
 
   def items():
@@ -36,7 +35,7 @@ def test_few_items_are_taken_ahead(monkeypatch, number):
       taken.append(i)
       yield i
 
-  results = workers.each(lambda i: i, items())
+  results = parallel.each(lambda i: i, items())
   next(results)
   assert len(taken) <= number + 2
   results.close()  # as when the caller is interrupted
@@ -44,7 +43,7 @@ def test_few_items_are_taken_ahead(monkeypatch, number):
 
 
 def test_an_error_in_a_worker_is_the_callers(monkeypatch):
-  monkeypatch.setattr(workers, "count", lambda: 2)
+  monkeypatch.setattr(parallel, "count", lambda: 2)
 
   def work(i):
     if i == 3:
@@ -52,13 +51,13 @@ def test_an_error_in_a_worker_is_the_callers(monkeypatch):
     return i
 
   with pytest.raises(ValueError, match="three"):
-    list(workers.each(work, range(10)))
+    list(parallel.each(work, range(10)))
 
 
 def test_workers_compute_in_the_pinned_arithmetic(monkeypatch):
-  monkeypatch.setattr(workers, "count", lambda: 2)
+  monkeypatch.setattr(parallel, "count", lambda: 2)
   with jax.enable_x64(True):
-    kinds = set(workers.each(lambda i: jnp.arange(3.0).dtype.name, range(6)))
+    kinds = set(parallel.each(lambda i: jnp.arange(3.0).dtype.name, range(6)))
   assert kinds == {"float32"}
 
 
@@ -68,7 +67,7 @@ def test_the_number_of_workers_changes_no_bit(monkeypatch, solver):
   samples = lego.make_samples(cfg, encodings(), labels(), ids())
   found = set()
   for number in (1, 2, 3):
-    monkeypatch.setattr(workers, "count", lambda number=number: number)
+    monkeypatch.setattr(parallel, "count", lambda number=number: number)
     state, _ = lego.fit(cfg, samples)
     found.add(lego.digest(lego.unlearn(cfg, state, samples, state.ids[[0, 9]])[0]))
   assert len(found) == 1
@@ -79,13 +78,13 @@ def test_commands_keep_executables_in_the_cache_folder(monkeypatch, tmp_path):
   try:
     jax.config.update("jax_compilation_cache_dir", None)
     monkeypatch.setenv("LEGONET_CACHE", str(tmp_path))
-    compiled.use_cache()
+    compile_cache.use_cache()
     folder = jax.config.jax_compilation_cache_dir
     assert folder.startswith(str(tmp_path / "xla"))
     jax.jit(lambda x: x * 3 + 1)(jnp.arange(7)).block_until_ready()
     chosen = str(tmp_path / "mine")
     jax.config.update("jax_compilation_cache_dir", chosen)
-    compiled.use_cache()
+    compile_cache.use_cache()
     assert jax.config.jax_compilation_cache_dir == chosen  # the user's is left alone
   finally:
     jax.config.update("jax_compilation_cache_dir", before)

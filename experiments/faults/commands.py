@@ -11,10 +11,11 @@ from experiments.faults import world as world_lib
 from experiments.faults.world import World
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
-from legonet_jax.encoder import store as store_lib
-from legonet_jax.runs import lock, requests as requests_lib, run as run_lib, service
+from legonet_jax.io import lock
+from legonet_jax.runs import requests as requests_lib, run as run_lib, service
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
+from legonet_jax.store import store as store_lib
 
 Requests = Sequence[Request]
 

@@ -14,8 +14,8 @@ from experiments.faults import ends, world as world_lib
 from experiments.faults.ends import Asked
 from experiments.faults.scenarios import Scenario
 from experiments.faults.world import EVERYONE, World
-from legonet_jax import digests, errors
-from legonet_jax.encoder import store as store_lib
+from legonet_jax import errors
+from legonet_jax.core import digest
 from legonet_jax.runs import (
   checkpoint,
   requests as requests_lib,
@@ -25,6 +25,7 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.layout import Layout
+from legonet_jax.store import store as store_lib
 
 
 def judge_crashed(
@@ -105,12 +106,12 @@ def _judge_state(scenario: Scenario, world: World, held: frozenset[int]) -> list
   """The run is whole, holds these samples, and nothing of any other."""
   problems = [*_loose_ends(world)]
   run = run_lib.load(world.run)
-  digest = digests.digest(run.state)
+  found = digest.digest(run.state)
   if set(run.state.ids.tolist()) != held:
     problems.append("the run holds other samples than it should")
-  elif digest != run.manifest.digest:
+  elif found != run.manifest.digest:
     problems.append("the state is not what its manifest says")
-  elif not run.manifest.masked and digest != world_lib.refit_digest(held):
+  elif not run.manifest.masked and found != world_lib.refit_digest(held):
     problems.append("the digest is not that of a refit")
   gone = set(EVERYONE.tolist()) - held
   problems += [f"{file} holds a forgotten sample" for file in _traces(world, gone)]

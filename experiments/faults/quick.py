@@ -12,7 +12,8 @@ from unittest import mock
 
 import numpy as np
 
-from legonet_jax.runs import checkpoint, durable
+from legonet_jax.io import durable
+from legonet_jax.runs import checkpoint
 
 _MOST_REMEMBERED = 32
 _remembered: dict[str, dict[str, Any]] = {}

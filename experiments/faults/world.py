@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import legonet_jax as lego
-from legonet_jax import ids as ids_lib
-from legonet_jax.ids import Ids
+from legonet_jax.core import ids as ids_lib
+from legonet_jax.core.ids import Ids
 from legonet_jax.runs import requests as requests_lib, rows as rows_lib, run as run_lib
 from legonet_jax.runs.requests import Request
 

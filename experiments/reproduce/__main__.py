@@ -21,7 +21,7 @@ from experiments.reproduce.report import show
 from experiments.reproduce.results import Results
 from experiments.reproduce.scales import SCALES
 from legonet_jax import errors
-from legonet_jax.cli import compiled
+from legonet_jax.runtime import compile_cache
 
 LEFT = 3  # exit code: the time was up before the cells were
 _FOLDERS = {
@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
   except re.error as e:
     words = f"--only {args.only!r} is no regular expression: {e}"
     raise errors.ConfigError(words) from None
-  compiled.use_cache()
+  compile_cache.use_cache()
   folders = args.encodings, args.images, args.weights
   bench = Bench(SCALES[args.scale], args.dataset, *folders)
   cells = [c for c in make_cells(args.suite, bench) if wanted.search(c.name)]

@@ -18,7 +18,7 @@ import time
 from typing import Any, NamedTuple
 
 import legonet_jax as lego
-from legonet_jax import files
+from legonet_jax.io import files
 
 # Raise it when the code of a kind of cell computes something else than before: then
 # all cells are run again. A method has a version of its own (see `methods`).

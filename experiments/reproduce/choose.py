@@ -20,7 +20,7 @@ from experiments.reproduce.methods import METHODS, configure_network
 from experiments.reproduce.tasks import answer_sets
 from legonet_jax import data as images, errors, measures
 from legonet_jax.baselines import SisaConfig, load_table, sisa
-from legonet_jax.ids import Ids, hash_order
+from legonet_jax.core.ids import Ids, hash_order
 
 # What is tried. Training: BatchNorm's statistics, samples of a batch, learning rate.
 CANDIDATES: dict[str, Any] = {

@@ -14,7 +14,7 @@ from experiments.reproduce.judge import CONFIRMED, NO_DATA, NOT_CLEAR, REFUTED, 
 from experiments.reproduce.results import Group, Results
 from experiments.reproduce.statistics import compare_independent, difference
 from experiments.reproduce.tables import Table, make_table, text
-from legonet_jax import cost
+from legonet_jax.measures import cost
 
 CHANCE = 0.5
 

@@ -19,9 +19,9 @@ from legonet_jax.baselines import (
   rnc_learner,
   sisa,
 )
-from legonet_jax.ids import Ids
-from legonet_jax.membership import balance
-from legonet_jax.prediction import predict_array
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.membership import balance
+from legonet_jax.core.prediction import predict_array
 
 Recipe = Mapping[str, Any]  # by strategy, all that it is run with
 

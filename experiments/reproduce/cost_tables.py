@@ -3,7 +3,8 @@
     python -m experiments.reproduce.cost_tables
 
 prints the tables of docs/cost.md. Nothing is measured here: the numbers follow from the
-network (`legonet_jax.cost`), and from the hubs that `experiments.balance` found.
+network (`legonet_jax.measures.cost`) and from the hubs that `experiments.balance`
+found.
 """
 
 import json
@@ -13,8 +14,8 @@ from typing import Any
 from experiments import common
 from experiments.reproduce import labels, paper
 from experiments.reproduce.tables import Table, fill_words, make_table, markdown
-from legonet_jax import cost
 from legonet_jax.encoder.counting import count_encoder
+from legonet_jax.measures import cost
 
 Rows = list[dict[str, Any]]
 

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from experiments import common
 from experiments.reproduce.scales import Scale
-from legonet_jax import data, embedded, encoder, errors
+from legonet_jax import data, encoder, errors
 from legonet_jax.baselines import load_table
 from legonet_jax.baselines.images import in_blocks
+from legonet_jax.core.ids import Ids, hash_order
+from legonet_jax.data import embedded
 from legonet_jax.encoder.resnet import Variables
-from legonet_jax.ids import Ids, hash_order
 
 SOURCES = ("encodings", "images")
 Splits = tuple[common.Split, common.Split]  # training, test

@@ -23,7 +23,7 @@ from experiments.reproduce.results import Results
 from experiments.reproduce.statistics import Estimate
 from experiments.reproduce.table_unlearning import list_privacy
 from experiments.reproduce.tables import Entry, Table, find_words, list_rows
-from legonet_jax import cost
+from legonet_jax.measures import cost
 
 _INK, _GREY = "#0b3c6f", "#8a8a8a"
 _INKS = (_INK, "#7a3b00", "#1b6e3c", "#5b3a8e", "#a01515", "#3a3a3a")

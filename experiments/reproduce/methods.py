@@ -17,7 +17,7 @@ from experiments.reproduce.scales import Scale
 from experiments.reproduce.tasks import Contender
 import legonet_jax as lego
 from legonet_jax.baselines import RncConfig, SisaConfig
-from legonet_jax.config import describe
+from legonet_jax.core.config import describe
 
 Sizes = dict[str, Any]  # solver, s, n, k, ...
 Plan = Mapping[tuple[str, str], Sequence[Sizes]]  # by kind of cell and source
@@ -33,7 +33,7 @@ class Method:
     sizes: `sizes(scale)` lists, by kind of cell and source, what it is run with there;
       `seeds` is the number of seeds, if it is not the scale's.
     recipe: `recipe(bench, settings)` gives, by strategy, all that it is run with, as
-      values that `legonet_jax.config.describe` knows. `retrain` also says how the
+      values that `legonet_jax.core.config.describe` knows. `retrain` also says how the
       original model is trained.
     build: `build(bench, data, recipe)` makes it ready to run.
     reads: encodings, or images: then it trains whole networks, after all others and

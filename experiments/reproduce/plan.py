@@ -10,7 +10,7 @@ from experiments.reproduce.labels import WORDS
 from experiments.reproduce.methods import METHODS, describe_method, make_contender
 from experiments.reproduce.scales import Scale
 from experiments.reproduce.tasks import run_accuracy, run_tasks
-from legonet_jax.config import describe
+from legonet_jax.core.config import describe
 
 # Kinds of cells on their sources, cheap ones first: a run that is cut short has
 # something of everything.

@@ -27,7 +27,7 @@ from experiments.reproduce.datasets import SOURCES
 from experiments.reproduce.results import Results, load
 from experiments.reproduce.statistics import Estimate
 from experiments.reproduce.tables import Entry, Table, markdown, text, to_csv
-from legonet_jax import files
+from legonet_jax.io import files
 
 Item = Table | figures.Drawing
 Sections = Mapping[str, Sequence[Item]]

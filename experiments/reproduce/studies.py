@@ -31,8 +31,8 @@ from experiments.reproduce.statistics import bootstrap_excess
 from experiments.reproduce.tasks import Contender, wait
 import legonet_jax as lego
 from legonet_jax import measures
-from legonet_jax.config import for_prediction
-from legonet_jax.prediction import adapter_logits
+from legonet_jax.core.config import for_prediction
+from legonet_jax.core.prediction import adapter_logits
 
 _logits = jax.jit(adapter_logits, static_argnums=0)
 _BLOCK = 1000

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from experiments.reproduce.cells import Result, Settings
 from experiments.reproduce.datasets import Data
 from legonet_jax import measures
-from legonet_jax.ids import Ids
+from legonet_jax.core.ids import Ids
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,11 +12,11 @@ import functools
 from typing import Any
 
 from legonet_jax.baselines.learner import Learner
-from legonet_jax.config import LegoConfig
-from legonet_jax.ids import Ids
-from legonet_jax.prediction import Model, predict_array
-from legonet_jax.samples import Samples, select
-from legonet_jax.unlearning import fit
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.prediction import Model, predict_array
+from legonet_jax.core.requests import fit
+from legonet_jax.core.samples import Samples, select
 
 
 def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:

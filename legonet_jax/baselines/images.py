@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from legonet_jax.core.ids import Ids, find, hash_ids
 from legonet_jax.data import Dataset
-from legonet_jax.ids import Ids, find, hash_ids
 
 Augment = Literal["none", "flip", "flip_shift"]
 _SHIFT = 4  # pixels of the stored image, as is usual for CIFAR

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from legonet_jax.ids import Ids
+from legonet_jax.core.ids import Ids
 
 Model = Any
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 import optax
 
-from legonet_jax import errors, numerics
+from legonet_jax import errors
 from legonet_jax.baselines.images import (
   Augment,
   Batch,
@@ -28,9 +28,10 @@ from legonet_jax.baselines.images import (
   in_blocks,
 )
 from legonet_jax.baselines.learner import Learner
+from legonet_jax.core.ids import Ids
 from legonet_jax.encoder import resnet
 from legonet_jax.encoder.encode import ImageEncoder, encode_images, prepare, preprocess
-from legonet_jax.ids import Ids
+from legonet_jax.runtime import flags
 
 Schedule = Callable[[int], Any]
 
@@ -95,7 +96,7 @@ class RncModel(NamedTuple):
   batch_stats: resnet.Variables
 
 
-@numerics.pinned()
+@flags.pinned()
 def init(cfg: RncConfig, pretrained: resnet.Variables) -> RncModel:
   """The pretrained network with a layer of zeros."""
   dim = resnet.build_resnet(cfg.encoder.name).dim
@@ -103,7 +104,7 @@ def init(cfg: RncConfig, pretrained: resnet.Variables) -> RncModel:
   return RncModel(pretrained["params"], head, pretrained["batch_stats"])
 
 
-@numerics.pinned()
+@flags.pinned()
 def train(
   cfg: RncConfig,
   model: RncModel,
@@ -147,7 +148,7 @@ def ngrad(cfg: RncConfig, model: RncModel, table: ImageTable, gone: Ids) -> RncM
   return train(cfg, model, table, gone, stream=2, sign=-1.0)
 
 
-@numerics.pinned()
+@flags.pinned()
 def predict(
   cfg: RncConfig, model: RncModel, images: NDArray[np.uint8]
 ) -> NDArray[np.float32]:

@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
 from legonet_jax.baselines.learner import Learner, Model
-from legonet_jax.digests import digest_tree
-from legonet_jax.ids import Ids, hash_ids
-from legonet_jax.samples import check_ids
+from legonet_jax.core.digest import digest_tree
+from legonet_jax.core.ids import Ids, hash_ids
+from legonet_jax.core.samples import check_ids
 
 # Slices need a hash of their own: with the shard's, slices would follow the shards.
 _SLICE_SALT = 1 << 40

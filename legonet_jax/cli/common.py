@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors, features, untrusted
+from legonet_jax import errors
 from legonet_jax.cli import console
-from legonet_jax.ids import Ids
+from legonet_jax.core import features
+from legonet_jax.core.ids import Ids
+from legonet_jax.io import untrusted
 from legonet_jax.runs import run as run_lib, service
 from legonet_jax.runs.run import Run
 

@@ -11,9 +11,11 @@ from typing import Any
 import jax
 import tqdm
 
-from legonet_jax import data, errors, files
-from legonet_jax.digests import environment
-from legonet_jax.encoder import encode as encode_lib, resnet, store, weights
+from legonet_jax import data, errors
+from legonet_jax.core.digest import environment
+from legonet_jax.encoder import encode as encode_lib, resnet, weights
+from legonet_jax.io import files
+from legonet_jax.store import store
 
 _EXAMPLES = """\
 examples:

@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any
 
-from legonet_jax import files
+from legonet_jax.io import files
 
 
 def quickstart(path: pathlib.Path, results: list[dict[str, Any]]) -> None:

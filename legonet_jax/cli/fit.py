@@ -5,10 +5,10 @@ import pathlib
 from typing import Any
 
 from legonet_jax.cli import common, console, signed
-from legonet_jax.config import LegoConfig
-from legonet_jax.ridge import Ridge
+from legonet_jax.core.config import LegoConfig
 from legonet_jax.runs import attest, journal, rows as rows_lib, run as run_lib
-from legonet_jax.sgd import Sgd
+from legonet_jax.solvers.ridge import Ridge
+from legonet_jax.solvers.sgd import Sgd
 
 _TEXT = """\
 Fits a LegoNet on the training samples of an encoding store and keeps it in a run

@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import embedded as embedded_lib, errors, fetch, names
-from legonet_jax.data import dataset as dataset_lib, npz
-from legonet_jax.encoder import store
+from legonet_jax import errors
+from legonet_jax.data import (
+  dataset as dataset_lib,
+  embedded as embedded_lib,
+  names,
+  npz,
+)
+from legonet_jax.io import download
+from legonet_jax.store import store
 
 _LONGEST_NAME = 300
 _EXAMPLES = """\
@@ -72,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
   how: dict[str, Any] = {
     "encoder": args.encoder,
     "imported": args.file.name,
-    "imported_sha256": fetch.sha256_of(embedded_lib.PATH if embedded else args.file),
+    "imported_sha256": download.sha256_of(embedded_lib.PATH if embedded else args.file),
     "storage": args.storage,
     "samples": len(rows),
   }

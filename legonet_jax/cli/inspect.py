@@ -6,7 +6,6 @@ from typing import Any
 
 from legonet_jax import errors
 from legonet_jax.cli import common
-from legonet_jax.encoder import store as store_lib
 from legonet_jax.runs import (
   journal,
   layout as layout_lib,
@@ -16,6 +15,7 @@ from legonet_jax.runs import (
   service,
 )
 from legonet_jax.runs.layout import Layout
+from legonet_jax.store import store as store_lib
 
 _STATUS = """\
 Where a run stands: samples, adapters, masked ones, requests that are not complete, its

@@ -15,7 +15,6 @@ import jax
 import legonet_jax
 from legonet_jax import errors
 from legonet_jax.cli import (
-  compiled,
   console,
   encode,
   fit,
@@ -27,6 +26,7 @@ from legonet_jax.cli import (
   serving,
   verify,
 )
+from legonet_jax.runtime import compile_cache
 
 RUNS = (fit, serving, requests, inspect, verify)
 COMMANDS = (quickstart, encode, import_encodings, *RUNS, keygen)
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   _prepare_output()
   args = make_parser().parse_args(argv)
   try:
-    compiled.use_cache()
+    compile_cache.use_cache()
     code: int = args.run(args)
     sys.stdout.flush()
     return code

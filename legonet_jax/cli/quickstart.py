@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import legonet_jax as lego
-from legonet_jax import embedded, errors
+from legonet_jax import errors
 from legonet_jax.cli import common, console, figure
+from legonet_jax.data import embedded
 
 SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors, samples as samples_lib
+from legonet_jax import errors
 from legonet_jax.cli import common, console, signed, table as table_lib
-from legonet_jax.ids import Ids
+from legonet_jax.core import samples as samples_lib
+from legonet_jax.core.ids import Ids
 from legonet_jax.runs import (
   admission,
   layout as layout_lib,
@@ -17,9 +18,9 @@ from legonet_jax.runs import (
   run as run_lib,
   service,
 )
-from legonet_jax.runs.erasure import is_store
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
+from legonet_jax.store.erase import is_store
 
 _UNLEARN = """\
 Forgets samples for good. The request is on disk before anything changes; it is complete

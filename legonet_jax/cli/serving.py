@@ -10,9 +10,10 @@ import zipfile
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, files, untrusted, zips
+from legonet_jax import errors
 from legonet_jax.cli import common, table as table_lib
-from legonet_jax.prediction import predict_array
+from legonet_jax.core.prediction import predict_array
+from legonet_jax.io import files, untrusted, zips
 from legonet_jax.runs import rows as rows_lib
 from legonet_jax.runs.rows import Rows
 from legonet_jax.runs.run import Run

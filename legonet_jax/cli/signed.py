@@ -4,8 +4,8 @@ import argparse
 import pathlib
 from typing import Any
 
-from legonet_jax import files
-from legonet_jax.runs import attest, durable, key_files, lock
+from legonet_jax.io import durable, files, lock
+from legonet_jax.runs import attest, key_files
 from legonet_jax.runs.run import Session
 
 

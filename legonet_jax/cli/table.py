@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, features, names, untrusted
-from legonet_jax.data import dataset as dataset_lib, npz
-from legonet_jax.ids import Ids
+from legonet_jax import errors
+from legonet_jax.core import features
+from legonet_jax.core.ids import Ids
+from legonet_jax.data import dataset as dataset_lib, names, npz
+from legonet_jax.io import untrusted
 from legonet_jax.runs import rows as rows_lib
-from legonet_jax.runs.erasure import is_store
 from legonet_jax.runs.rows import Classes, Rows
+from legonet_jax.store.erase import is_store
 
 _BLOCK = 1 << 16
 

@@ -4,8 +4,9 @@ import argparse
 import pathlib
 from typing import Any
 
-from legonet_jax import errors, samples as samples_lib
+from legonet_jax import errors
 from legonet_jax.cli import common, console, signed, table as table_lib
+from legonet_jax.core import samples as samples_lib
 from legonet_jax.runs import (
   attest,
   certificate as certificate_lib,

@@ -20,9 +20,10 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, fetch, untrusted
+from legonet_jax import errors
 from legonet_jax.data.cifar_names import CLASSES
 from legonet_jax.data.dataset import TEST, TRAIN, Dataset, make_dataset
+from legonet_jax.io import download, untrusted
 
 _HOST = "https://www.cs.toronto.edu/~kriz"
 _PIXELS = 3 * 32 * 32
@@ -35,7 +36,7 @@ _MAX_PICKLED_EXTRA = 128
 class _Release(NamedTuple):
   """One form of one dataset: its archive, and each file's split and md5."""
 
-  archive: fetch.Remote
+  archive: download.Remote
   folder: str
   pickled: bool
   label_bytes: int
@@ -46,7 +47,7 @@ class _Release(NamedTuple):
 _RELEASES = {
   "cifar10": (
     _Release(
-      fetch.Remote(
+      download.Remote(
         f"{_HOST}/cifar-10-binary.tar.gz",
         "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
       ),
@@ -63,7 +64,7 @@ _RELEASES = {
       ),
     ),
     _Release(
-      fetch.Remote(
+      download.Remote(
         f"{_HOST}/cifar-10-python.tar.gz",
         "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
       ),
@@ -82,7 +83,7 @@ _RELEASES = {
   ),
   "cifar100": (
     _Release(
-      fetch.Remote(
+      download.Remote(
         f"{_HOST}/cifar-100-binary.tar.gz",
         "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
       ),
@@ -95,7 +96,7 @@ _RELEASES = {
       ),
     ),
     _Release(
-      fetch.Remote(
+      download.Remote(
         f"{_HOST}/cifar-100-python.tar.gz",
         "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
       ),
@@ -121,7 +122,7 @@ def load_cifar(
     DownloadError: if there is no folder and the archive cannot be fetched.
   """
   releases = _RELEASES[name]
-  places = [folder] if folder else [fetch.cache_dir() / "datasets"]
+  places = [folder] if folder else [download.cache_dir() / "datasets"]
   for place in places:
     for release in releases:
       if (place / release.folder).is_dir():
@@ -131,7 +132,7 @@ def load_cifar(
   if folder:
     wanted = " or ".join(f"{r.archive.filename} ({r.folder}/)" for r in releases)
     raise errors.DataError(f"{folder} holds neither {wanted}; check --data")
-  fetch.fetch(releases[0].archive, places[0], progress=progress)
+  download.fetch(releases[0].archive, places[0], progress=progress)
   return _from_files(name, releases[0], _archive_files(places[0], releases[0]))
 
 

@@ -1,6 +1,6 @@
 """What the labels of CIFAR-10 and CIFAR-100 (fine) mean, in the official order."""
 
-from legonet_jax import embedded
+from legonet_jax.data import embedded
 
 _CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus

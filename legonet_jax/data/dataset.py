@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, names
+from legonet_jax import errors
+from legonet_jax.data import names
 
 TRAIN, TEST = 0, 1
 SPLITS = ("train", "test")

@@ -16,15 +16,11 @@ import pathlib
 
 import numpy as np
 
-from legonet_jax import errors, names, untrusted
-from legonet_jax.data.dataset import (
-  SPLITS,
-  Dataset,
-  Images,
-  check_columns,
-  fingerprint,
-)
+from legonet_jax import errors
+from legonet_jax.data import names
+from legonet_jax.data.dataset import SPLITS, Dataset, Images, check_columns, fingerprint
 from legonet_jax.data.image import SUFFIXES, read_image
+from legonet_jax.io import untrusted
 
 
 def load_folder(path: pathlib.Path, size: int) -> Dataset:

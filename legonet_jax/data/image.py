@@ -13,8 +13,9 @@ import warnings
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors
 from legonet_jax.data.dataset import Images
+from legonet_jax.io import untrusted
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")

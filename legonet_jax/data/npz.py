@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors
 from legonet_jax.data.dataset import Dataset, make_dataset
+from legonet_jax.io import untrusted
 
 
 def load_npz(path: pathlib.Path) -> Dataset:

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.config import LegoConfig
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.prediction import Model, check_settings, predict
 from legonet_jax.data.dataset import Dataset
 from legonet_jax.encoder import resnet
-from legonet_jax.prediction import Model, check_settings, predict
 
 Params = Any
 Encode = Callable[[Params, jax.Array], jax.Array]

@@ -23,8 +23,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, untrusted, zips
+from legonet_jax import errors
 from legonet_jax.encoder import unpickle
+from legonet_jax.io import untrusted, zips
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES: Mapping[str, Any] = {

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from legonet_jax import errors
-from legonet_jax.encoder.conv import conv2d
-from legonet_jax.encoder.winograd import conv3x3, tile_size, transform_kernel
+from legonet_jax.encoder.conv.forms import conv2d
+from legonet_jax.encoder.conv.winograd import conv3x3, tile_size, transform_kernel
 
 # `tune` has the running statistics of `inference` and the gradients of `train`.
 Mode = Literal["inference", "train", "tune", "folded"]

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 import safetensors
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors
+from legonet_jax.io import untrusted
 
 MAX_FILE = 2 << 30
 _MAX_HEADER = 8 << 20  # 60,000 tensors

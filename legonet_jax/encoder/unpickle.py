@@ -12,7 +12,8 @@ import pickle
 import struct
 from typing import IO, Any, NamedTuple
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors
+from legonet_jax.io import untrusted
 
 # A tensor takes about 200 bytes and 30 steps. A step makes at most one object, so these
 # bound memory and time, whatever the instructions are.

@@ -12,23 +12,24 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, fetch, untrusted
+from legonet_jax import errors
 from legonet_jax.encoder import pth, safe_tensors
 from legonet_jax.encoder.resnet import ResNet, Variables, init
+from legonet_jax.io import download, untrusted
 
 _HOST = "https://download.pytorch.org/models"
 # Torchvision's ImageNet weights, version 1 of each. Their names hold 8 digits of the
 # hash; the full ones are recorded in several public projects, which agree.
-PRETRAINED: Mapping[str, fetch.Remote] = {
-  "resnet18": fetch.Remote(
+PRETRAINED: Mapping[str, download.Remote] = {
+  "resnet18": download.Remote(
     f"{_HOST}/resnet18-f37072fd.pth",
     "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
   ),
-  "resnet34": fetch.Remote(
+  "resnet34": download.Remote(
     f"{_HOST}/resnet34-b627a593.pth",
     "b627a593bcbe140c234610266fe4f8ae95ea42fc881d091c9b6052e6b1d0590f",
   ),
-  "resnet50": fetch.Remote(
+  "resnet50": download.Remote(
     f"{_HOST}/resnet50-0676ba61.pth",
     "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
   ),
@@ -55,8 +56,8 @@ def pretrained_path(name: str, *, progress: bool = True) -> pathlib.Path:
     raise errors.WeightsError(
       f"no pretrained weights for '{name}'; give a weights file"
     )
-  folder = fetch.cache_dir() / "weights"
-  return fetch.fetch(PRETRAINED[name], folder, progress=progress)
+  folder = download.cache_dir() / "weights"
+  return download.fetch(PRETRAINED[name], folder, progress=progress)
 
 
 def load(net: ResNet, path: pathlib.Path) -> Weights:
@@ -81,7 +82,7 @@ def load(net: ResNet, path: pathlib.Path) -> Weights:
     variables = from_torchvision(net, tensors)
   except errors.WeightsError as e:
     raise errors.WeightsError(f"{path}: {e}") from None
-  return Weights(variables, fetch.sha256_of(path), path.name)
+  return Weights(variables, download.sha256_of(path), path.name)
 
 
 def from_torchvision(net: ResNet, tensors: Mapping[str, NDArray[Any]]) -> Variables:

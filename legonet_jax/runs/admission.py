@@ -11,20 +11,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legonet_jax import errors, samples as samples_lib
-from legonet_jax.encoder import store as store_lib
-from legonet_jax.ids import Ids
+from legonet_jax import errors
+from legonet_jax.core import samples as samples_lib
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples
+from legonet_jax.io import durable
 from legonet_jax.runs import (
-  durable,
   journal,
   requests as requests_lib,
   rows as rows_lib,
   tombstones,
 )
-from legonet_jax.runs.erasure import OnStep, is_store
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
-from legonet_jax.samples import Samples
+from legonet_jax.store import store as store_lib
+from legonet_jax.store.erase import OnStep, is_store
 
 Batch = list[tuple[str, Request]]
 # What is wrong with a request itself, so that waiting does not help. All other errors

@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legonet_jax import samples as samples_lib, unlearning
-from legonet_jax.digests import digest, environment
-from legonet_jax.ids import Ids
-from legonet_jax.rebuild import Info, rebuild
+from legonet_jax.core import requests, samples as samples_lib
+from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples
+from legonet_jax.core.state import LegoState, untrained
+from legonet_jax.core.task import Progress
+from legonet_jax.core.transition import Info, rebuild
 from legonet_jax.runs import (
   admission,
   checkpoint,
@@ -20,12 +23,9 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.admission import Batch
 from legonet_jax.runs.checkpoint import Manifest
-from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
-from legonet_jax.samples import Samples
-from legonet_jax.state import LegoState, untrained
-from legonet_jax.task import Progress
+from legonet_jax.store.erase import OnStep
 
 _NONE = np.zeros(0, np.int64)
 
@@ -156,7 +156,7 @@ def refit(
 ) -> tuple[LegoState, Info]:
   """A fresh fit on all of `samples`, with the run's settings and keys."""
   if run.cfg.key_policy != "given":
-    return unlearning.fit(run.cfg, samples, progress=progress)
+    return requests.fit(run.cfg, samples, progress=progress)
   return rebuild(run.cfg, samples, empty(run), _NONE, samples.ids, progress)
 
 
@@ -180,11 +180,11 @@ def _train(
   limits = [r.defer_over for _, r in batch if r.defer_over >= 0]
   update = (run.cfg, run.state, samples, left, joined, progress)
   if unlearns and limits and not defer:
-    state, info = unlearning.update(*update, defer=True)
+    state, info = requests.update(*update, defer=True)
     if info.adapters_masked > min(limits):
       return state, info
   if defer or not run_lib.foreign(run):
-    return unlearning.update(*update, defer=defer)
+    return requests.update(*update, defer=defer)
   ids = np.union1d(np.setdiff1d(run.state.ids, left), joined)
   return refit(run, samples_lib.select(samples, ids), progress)
 

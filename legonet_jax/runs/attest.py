@@ -9,13 +9,9 @@ import base64
 import pathlib
 from typing import Any, NamedTuple
 
-from legonet_jax import errors, untrusted
-from legonet_jax.runs import (
-  certificate as certificate_lib,
-  journal,
-  key_files,
-  signing,
-)
+from legonet_jax import errors
+from legonet_jax.io import untrusted
+from legonet_jax.runs import certificate as certificate_lib, journal, key_files, signing
 from legonet_jax.runs.certificate import Certificate, Check
 from legonet_jax.runs.run import Run
 

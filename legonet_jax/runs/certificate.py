@@ -21,14 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, membership, unlearning, untrusted
-from legonet_jax.config import LegoConfig, describe
-from legonet_jax.digests import digest, environment
-from legonet_jax.rebuild import rebuild
+from legonet_jax import errors
+from legonet_jax.core import membership, requests
+from legonet_jax.core.config import LegoConfig, describe
+from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.samples import Samples
+from legonet_jax.core.state import LegoState, untrained
+from legonet_jax.core.task import Progress
+from legonet_jax.core.transition import rebuild
+from legonet_jax.io import untrusted
 from legonet_jax.runs.layout import parse_config
-from legonet_jax.samples import Samples
-from legonet_jax.state import LegoState, untrained
-from legonet_jax.task import Progress
 
 FORMAT = "legonet-jax certificate 1"
 Certificate = dict[str, Any]
@@ -163,7 +165,7 @@ def recheck(
   masked = np.asarray([w is None for w in claimed], bool)
   # Only what is not live is trained: the chosen ones, and nothing else.
   model = state.model._replace(live=jnp.asarray(~wanted))
-  state, _ = unlearning.heal(cfg, state._replace(model=model), samples, progress)
+  state, _ = requests.heal(cfg, state._replace(model=model), samples, progress)
   made = _weights(state)
   bad = [int(j) for j in np.flatnonzero(wanted) if made[j] != claimed[j]]
   what = f"{int(wanted.sum())} of {cfg.num_adapters} adapters trained again"

@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, untrusted
-from legonet_jax.config import LegoConfig
-from legonet_jax.digests import digest
-from legonet_jax.ids import Ids
-from legonet_jax.runs import durable, journal
-from legonet_jax.runs.erasure import OnStep
-from legonet_jax.state import LegoState, from_arrays, to_arrays
+from legonet_jax import errors
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.digest import digest
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.state import LegoState, from_arrays, to_arrays
+from legonet_jax.io import durable, untrusted
+from legonet_jax.runs import journal
+from legonet_jax.store.erase import OnStep
 
 _MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"

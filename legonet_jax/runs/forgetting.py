@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.ids import Ids
-from legonet_jax.runs import checkpoint, erasure, journal, rows as rows_lib, tombstones
-from legonet_jax.runs.erasure import OnStep
+from legonet_jax.core.ids import Ids
+from legonet_jax.runs import checkpoint, journal, rows as rows_lib, tombstones
 from legonet_jax.runs.run import Run, Session
+from legonet_jax.store import erase
+from legonet_jax.store.erase import OnStep
 
 
 def erase_rows(session: Session, on_step: OnStep) -> None:
@@ -26,11 +27,11 @@ def erase_rows(session: Session, on_step: OnStep) -> None:
   known = journal.latest(session.entries, "stores") or {}
   for store in run.manifest.stores:
     path = rows_lib.resolve(run.layout.root, store)
-    if left is not None and (not known or erasure.record(path) == known.get(store)):
+    if left is not None and (not known or erase.record(path) == known.get(store)):
       if len(left):
-        erasure.erase(path, functools.partial(np.isin, test_elements=left), on_step)
+        erase.erase(path, functools.partial(np.isin, test_elements=left), on_step)
     else:
-      erasure.erase(path, _find_forgotten(session), on_step, again=True)
+      erase.erase(path, _find_forgotten(session), on_step, again=True)
   on_step("erased")
 
 

@@ -10,20 +10,19 @@ import pathlib
 
 import numpy as np
 
-from legonet_jax import errors, untrusted
-from legonet_jax.encoder import store as store_lib
+from legonet_jax import errors
+from legonet_jax.io import lock, untrusted
 from legonet_jax.runs import (
   attest,
   checkpoint,
-  erasure,
   journal,
-  lock,
   requests as requests_lib,
   rows as rows_lib,
   tombstones,
 )
 from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.run import Run
+from legonet_jax.store import erase, store as store_lib
 
 _ARRAYS = ("encodings", "ids", "labels", "split")
 _STORE_FILES = {"meta.json", *(f"{name}.npy" for name in _ARRAYS)}
@@ -134,7 +133,7 @@ def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Chec
   return [*checks, _check_forgotten(run, entries, busy)]
 
 
-def _store_problem(path: pathlib.Path, record: erasure.Record | None, busy: str) -> str:
+def _store_problem(path: pathlib.Path, record: erase.Record | None, busy: str) -> str:
   """What is wrong with a store, or ""."""
   other = {p.name for p in path.iterdir()} - _STORE_FILES
   if lock.WORK in other and _is_lock(path / lock.WORK):
@@ -154,7 +153,7 @@ def _store_problem(path: pathlib.Path, record: erasure.Record | None, busy: str)
     return f"{path} has {erased} erased rows, not {store.meta.get('erased', 0)}"
   if record is None or at_work:
     return ""
-  now = erasure.record(path)
+  now = erase.record(path)
   if now == record:
     return ""
   if now["rows"] == record["rows"] and now["erased"] > record["erased"]:

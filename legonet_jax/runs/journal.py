@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from legonet_jax import errors, untrusted
-from legonet_jax.ids import Ids
-from legonet_jax.runs import durable
+from legonet_jax import errors
+from legonet_jax.core.ids import Ids
+from legonet_jax.io import durable, untrusted
 
 Entry = dict[str, Any]
 FORMAT = 2

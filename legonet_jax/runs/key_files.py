@@ -18,8 +18,8 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 import warnings
 
-from legonet_jax import errors, untrusted
-from legonet_jax.runs import durable
+from legonet_jax import errors
+from legonet_jax.io import durable, untrusted
 
 if TYPE_CHECKING:
   from cryptography.hazmat.primitives.asymmetric.ed25519 import (

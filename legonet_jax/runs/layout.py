@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, names, untrusted
-from legonet_jax.config import LegoConfig, describe
-from legonet_jax.ridge import Ridge
-from legonet_jax.runs import durable, lock
-from legonet_jax.sgd import Sgd
+from legonet_jax import errors
+from legonet_jax.core.config import LegoConfig, describe
+from legonet_jax.data import names
+from legonet_jax.io import durable, lock, untrusted
+from legonet_jax.solvers.ridge import Ridge
+from legonet_jax.solvers.sgd import Sgd
 
 VERSION = 1
 _TYPES = {"LegoConfig": LegoConfig, "Sgd": Sgd, "Ridge": Ridge}

@@ -10,25 +10,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from legonet_jax import errors, unlearning
-from legonet_jax.digests import digest, environment
-from legonet_jax.ids import Ids
+from legonet_jax import errors
+from legonet_jax.core import requests
+from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.task import Progress
+from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
-  erasure,
   journal,
   layout as layout_lib,
-  lock,
   rows as rows_lib,
   run as run_lib,
   service,
   tombstones,
 )
 from legonet_jax.runs.checkpoint import Manifest
-from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run, Session, no_step
-from legonet_jax.task import Progress
+from legonet_jax.store import erase
+from legonet_jax.store.erase import OnStep
 
 
 class _Lost(NamedTuple):
@@ -80,7 +81,7 @@ def repair(
     erased = run_lib.lost_rows(source, lost.ids, entries)
     samples = rows_lib.table(cfg, source, np.setdiff1d(lost.ids, erased))
     keys = layout_lib.read_keys(layout, cfg)
-    state, _ = unlearning.fit(cfg, samples, keys, progress)
+    state, _ = requests.fit(cfg, samples, keys, progress)
     on_step("trained")
     claimed, masked = _claims(lost, entries)
     proved = digest(state) == claimed
@@ -111,7 +112,7 @@ def repair(
       head=entries[-1]["hash"],
       masked=0,
       event="repaired",
-      records={s: erasure.record(rows_lib.resolve(path, s)) for s in lost.stores},
+      records={s: erase.record(rows_lib.resolve(path, s)) for s in lost.stores},
     )
     checkpoint.save(layout.checkpoints, state, manifest, on_step)
     on_step("checkpoint saved")

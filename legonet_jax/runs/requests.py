@@ -19,9 +19,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, untrusted
-from legonet_jax.ids import Ids
-from legonet_jax.runs import durable, journal, lock
+from legonet_jax import errors
+from legonet_jax.core.ids import Ids
+from legonet_jax.io import durable, lock, untrusted
+from legonet_jax.runs import journal
 from legonet_jax.runs.layout import Layout
 
 Kind = Literal["unlearn", "learn", "heal", "compact"]

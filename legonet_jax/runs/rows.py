@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, samples as samples_lib
-from legonet_jax.config import LegoConfig
-from legonet_jax.encoder import store as store_lib
-from legonet_jax.ids import Ids
-from legonet_jax.runs import durable, erasure
-from legonet_jax.samples import Samples
+from legonet_jax import errors
+from legonet_jax.core import samples as samples_lib
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples
+from legonet_jax.io import durable
+from legonet_jax.store import erase, store as store_lib
 
 TRAIN, TEST = 0, 1
 Classes = tuple[str, ...] | None
@@ -64,7 +65,7 @@ def classes_of(path: pathlib.Path) -> Classes:
 def resolve(root: pathlib.Path, store: str) -> pathlib.Path:
   """The folder of one of a run's stores; its own are named relative to the run."""
   path = locate(root, store)
-  erasure.require_store(path)
+  erase.require_store(path)
   return path
 
 

@@ -11,27 +11,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, files, samples as samples_lib, unlearning, untrusted
-from legonet_jax.config import LegoConfig, describe, fingerprint
-from legonet_jax.digests import digest, environment
-from legonet_jax.encoder import store as store_lib
-from legonet_jax.ids import Ids
+from legonet_jax import errors
+from legonet_jax.core import requests, samples as samples_lib
+from legonet_jax.core.config import LegoConfig, describe, fingerprint
+from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples
+from legonet_jax.core.state import LegoState
+from legonet_jax.core.task import Progress
+from legonet_jax.io import durable, files, lock, untrusted
 from legonet_jax.runs import (
   checkpoint,
-  durable,
-  erasure,
   journal,
   layout as layout_lib,
-  lock,
   rows as rows_lib,
   tombstones,
 )
 from legonet_jax.runs.checkpoint import Manifest
-from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout, Settings
-from legonet_jax.samples import Samples
-from legonet_jax.state import LegoState
-from legonet_jax.task import Progress
+from legonet_jax.store import erase, store as store_lib
+from legonet_jax.store.erase import OnStep
 
 
 class Run(NamedTuple):
@@ -148,7 +147,7 @@ def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -
   before = journal.latest(entries, "stores") or {}
   erased = 0
   for store in source.stores:
-    now = erasure.record(rows_lib.resolve(source.root, store))
+    now = erase.record(rows_lib.resolve(source.root, store))
     erased += now["erased"] - int(before.get(store, {}).get("erased", 0))
   if erased < len(gone):
     raise errors.StoreError(
@@ -159,10 +158,10 @@ def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -
   return gone
 
 
-def records(run: Run) -> dict[str, erasure.Record]:
+def records(run: Run) -> dict[str, erase.Record]:
   """The run's stores as they are now."""
   root = run.layout.root
-  return {s: erasure.record(rows_lib.resolve(root, s)) for s in run.manifest.stores}
+  return {s: erase.record(rows_lib.resolve(root, s)) for s in run.manifest.stores}
 
 
 def foreign(run: Run) -> dict[str, tuple[str, str]]:
@@ -219,7 +218,7 @@ def create(
     layout_lib.write_settings(layout, Settings(cfg, [place], classes), keys)
     on_step("settings written")
     try:
-      state, info = unlearning.fit(cfg, samples, keys, progress)
+      state, info = requests.fit(cfg, samples, keys, progress)
     except (errors.LegoError, MemoryError):
       if not begun:  # these settings cannot work: nothing is left of them
         for file in (layout.settings, layout.keys, layout.forgotten_key):
@@ -237,7 +236,7 @@ def create(
       head="",
       masked=0,
       event="created",
-      records={place: erasure.record(store)},
+      records={place: erase.record(store)},
     )
     run = Run(layout, cfg, state, manifest, classes)
     checkpoint.save(layout.checkpoints, state, manifest, on_step)

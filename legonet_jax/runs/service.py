@@ -29,24 +29,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legonet_jax import errors
+from legonet_jax.core.task import Progress
+from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   admission,
   applying,
   checkpoint,
-  durable,
   forgetting,
   journal,
   layout as layout_lib,
-  lock,
   requests as requests_lib,
   run as run_lib,
   tombstones,
 )
-from legonet_jax.runs.erasure import OnStep
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session, no_step
-from legonet_jax.task import Progress
+from legonet_jax.store.erase import OnStep
 
 MakeRequest = Callable[[Run], Request]
 

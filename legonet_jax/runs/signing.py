@@ -20,7 +20,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from legonet_jax import errors, untrusted
+from legonet_jax import errors
+from legonet_jax.io import untrusted
 from legonet_jax.runs.key_files import key_id, need_cryptography
 
 if TYPE_CHECKING:

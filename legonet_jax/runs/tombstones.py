@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors, untrusted
-from legonet_jax.ids import Ids
-from legonet_jax.runs import durable
+from legonet_jax import errors
+from legonet_jax.core.ids import Ids
+from legonet_jax.io import durable, untrusted
 
 _BYTES = 32
 Marks = frozenset[str]

@@ -17,22 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.config import LegoConfig
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.samples import Samples
+from legonet_jax.core.task import Progress
+from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
-  durable,
   inventory,
   journal,
   layout as layout_lib,
-  lock,
   run as run_lib,
   service,
 )
 from legonet_jax.runs.certificate import Certificate, Check
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run
-from legonet_jax.samples import Samples
-from legonet_jax.task import Progress
 
 _TRIES, _PAUSE = 20, 0.25
 

@@ -1,0 +1,127 @@
+r"""The fixed map of one encoding: e [d] float -> codes [d], small integers.
+
+Every sample is mapped on its own, with constants that never look at the data, so the
+map remembers nothing. Then it is rounded to at most 8 bits. Integers are what makes
+routing exact: sums of their products are the same in any order, on any device, in any
+batch, so the k nearest keys of a sample are a fact and not a rounding accident.
+
+    l2     x = u,  u = e / ||e||                     (the default for `Sgd`)
+    sqrt   x = sign(u) sqrt(|u|)                     (the default for `Ridge`)
+    none   x = e
+
+    codes = round(m · clip(x / r, -1, 1))            m = `levels`, r = `feature_range`
+
+The bound that `levels` keeps: with ||codes||² ≤ M for samples and keys, a score
+q·K - ||K||²/2 and all its partial sums are multiples of 1/2 below 1.5 M < 2^23, and
+float32 holds every such number exactly.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from legonet_jax import errors
+from legonet_jax.core.config import LegoConfig, for_one_adapter
+from legonet_jax.runtime import flags
+
+MAX_CODE = 127
+EXACT_SCORE = 2**23
+_BLOCK = 1024
+_TOO_LARGE = 1e30  # its reciprocal is still a normal float32
+
+
+def feature_range(cfg: LegoConfig, dim: int) -> float:
+  """r: the largest |x| that the codes can hold."""
+  if cfg.feature_range is not None:
+    return cfg.feature_range
+  # A component of a unit vector is about 1/sqrt(d); 16 times that is rarely reached.
+  return 1.0 if cfg.feature_map == "sqrt" else min(1.0, 16 / math.sqrt(dim))
+
+
+def levels(cfg: LegoConfig, dim: int) -> int:
+  """m: codes lie in -m ... m. 127, or less where scores would not stay exact."""
+  norm2 = {"sqrt": math.sqrt(dim), "l2": 1.0, "none": math.inf}[cfg.feature_map]
+  norm2 = min(norm2 / feature_range(cfg, dim) ** 2, float(dim))
+  for m in range(MAX_CODE, 0, -1):
+    if 1.5 * (m * math.sqrt(norm2) + 0.5 * math.sqrt(dim)) ** 2 < EXACT_SCORE:
+      return m
+  raise errors.ConfigError(f"encodings of width {dim} are too wide for exact routing")
+
+
+def unit(cfg: LegoConfig, dim: int) -> float:
+  """The value of one code step: x ≈ codes · unit."""
+  return feature_range(cfg, dim) / levels(cfg, dim)
+
+
+def transform(cfg: LegoConfig, encodings: jax.Array) -> jax.Array:
+  """x [..., d] float32 from e [..., d], before rounding."""
+  e = encodings.astype(jnp.float32)
+  if cfg.feature_map == "none":
+    return e
+  peak = jnp.max(jnp.abs(e), axis=-1, keepdims=True)
+  u = e / jnp.where(peak > 0, peak, 1)  # keeps the squares below from overflowing
+  norm = jnp.linalg.norm(u, axis=-1, keepdims=True)
+  u = u / jnp.where(norm > 0, norm, 1)
+  return u if cfg.feature_map == "l2" else jnp.sign(u) * jnp.sqrt(jnp.abs(u))
+
+
+def quantize(cfg: LegoConfig, x: jax.Array) -> jax.Array:
+  """Codes [..., d] int8 of mapped encodings x [..., d]."""
+  dim = x.shape[-1]
+  m, r = levels(cfg, dim), feature_range(cfg, dim)
+  return jnp.round(m * jnp.clip(x / r, -1, 1)).astype(jnp.int8)
+
+
+def encode_features(cfg: LegoConfig, encodings: jax.Array) -> jax.Array:
+  """Codes [..., d] int8 of encodings [..., d]; pure, for use under jit and vmap."""
+  return quantize(cfg, transform(cfg, encodings))
+
+
+_encode_block = jax.jit(encode_features, static_argnums=0)
+
+
+def to_float32(
+  rows: NDArray[Any],
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+  """Encodings [m, d] in float32, and which of them [m] can be mapped.
+
+  Those cannot that have a value which is NaN, infinite or over 1e30.
+  """
+  with np.errstate(over="ignore"):  # what is too large becomes infinity
+    part = rows.astype(np.float32)
+  return part, np.asarray((np.abs(part) < _TOO_LARGE).all(axis=1))  # False for NaN
+
+
+@flags.pinned()
+def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
+  """Codes [N, d] of a host array, in blocks of one fixed shape.
+
+  One shape for all calls: the last bit of a norm may depend on the shape of the batch
+  that it is computed in, and a sample must get the same codes whenever it comes.
+  """
+  try:
+    rows = np.asarray(encodings)
+  except ValueError as e:
+    raise errors.SampleError(f"encodings are not an array: {e}") from e
+  if rows.ndim != 2 or not rows.shape[1] or rows.dtype.kind not in "fiu":
+    raise errors.SampleError(
+      f"encodings have shape {rows.shape} and type {rows.dtype};"
+      " give real numbers [samples, width]"
+    )
+  codes, shared = np.empty(rows.shape, np.int8), for_one_adapter(cfg)
+  for start in range(0, len(rows), _BLOCK):
+    part, sane = to_float32(rows[start : start + _BLOCK])
+    if not sane.all():
+      raise errors.SampleError(
+        f"encoding in row {start + int(np.argmin(sane))} has a value that is NaN,"
+        " infinite or over 1e30; drop or re-encode that sample"
+      )
+    block = np.zeros((_BLOCK, rows.shape[1]), np.float32)
+    block[: len(part)] = part
+    coded = np.asarray(_encode_block(shared, block))
+    codes[start : start + _BLOCK] = coded[: len(part)]
+  return codes

@@ -1,0 +1,99 @@
+"""K_j = En(x*_j) + ξ_j (paper, eq. 3): where the adapters sit.
+
+Anchors x*_1 ... x*_n are the n samples with the smallest hash(seed, id): a uniform draw
+without replacement that is a function of the *set* of samples. Adapters stand in the
+hash order of their anchors, so that `top_k`, which prefers the lower index in a tie, is
+a function of the set as well. ξ_j comes from the anchor's id.
+
+Deleting an anchor under the policy `replace` therefore moves one other sample into the
+first n, and the keys are again those of a fresh fit. Under `given` nothing can move.
+Under `keep` the paper's hole stays open: the encoding of a deleted anchor lives on.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from legonet_jax import errors
+from legonet_jax.core import features, ids as ids_lib
+from legonet_jax.core.config import LegoConfig, for_one_adapter
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples, rows_of
+
+
+def check_count(cfg: LegoConfig, samples: int) -> None:
+  """Raises TooFewSamplesError unless so many samples give every adapter an anchor."""
+  if samples < cfg.num_adapters:
+    raise errors.TooFewSamplesError(
+      f"{samples} samples for {cfg.num_adapters} adapters, and each needs a sample of"
+      " its own as anchor; use fewer adapters, more samples, or key_policy 'given'"
+    )
+
+
+def choose_anchors(cfg: LegoConfig, ordered_ids: Ids) -> Ids:
+  """Ids of x*_1 ... x*_n [n]: the first n of `ordered_ids` [N], in hash order."""
+  check_count(cfg, len(ordered_ids))
+  return ordered_ids[: cfg.num_adapters].copy()
+
+
+def keys_from_anchors(
+  cfg: LegoConfig, samples: Samples, anchors: Ids
+) -> NDArray[np.int8]:
+  """K [n, d] int8, in code units: an anchor's codes plus ξ_j, rounded."""
+  codes = samples.codes[rows_of(samples, anchors)]
+  words = ids_lib.to_words(anchors)
+  keys = _perturb(_for_keys(cfg), codes, np.uint32(cfg.seed), words)
+  return _check(cfg, np.asarray(keys))
+
+
+def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
+  """K [n, d] int8 from the caller's keys, which are points of the encoding space."""
+  points = np.asarray(keys)
+  if points.shape != (cfg.num_adapters, dim):
+    raise errors.SampleError(
+      f"keys have shape {points.shape}; {cfg.num_adapters} adapters on encodings of"
+      f" width {dim} need ({cfg.num_adapters}, {dim})"
+    )
+  return _check(cfg, features.encode_array(cfg, points))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _perturb(
+  cfg: LegoConfig, codes: jax.Array, seed: jax.Array, words: jax.Array
+) -> jax.Array:
+  dim = codes.shape[-1]
+  unit, m = features.unit(cfg, dim), features.levels(cfg, dim)
+
+  def one(code: jax.Array, word: jax.Array) -> jax.Array:
+    key = ids_lib.fold_in_id(seed, ids_lib.KEY_STREAM, word)
+    xi = cfg.key_noise / unit * jax.random.normal(key, (dim,), jnp.float32)
+    return jnp.clip(jnp.round(code.astype(jnp.float32) + xi), -m, m).astype(jnp.int8)
+
+  return jax.vmap(one)(codes, words)
+
+
+def compile_all(cfg: LegoConfig, codes: NDArray[np.int8]) -> None:
+  """Compiles what `keys_from_anchors` runs on codes [n, d]."""
+  words = np.zeros((len(codes), 2), np.uint32)
+  _perturb(_for_keys(cfg), codes, np.uint32(cfg.seed), words)
+
+
+def _for_keys(cfg: LegoConfig) -> LegoConfig:
+  return dataclasses.replace(for_one_adapter(cfg), key_noise=cfg.key_noise)
+
+
+def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
+  """Raises if a score with these keys might not be exact (see `features`)."""
+  dim = keys.shape[1]
+  m = features.levels(cfg, dim)
+  norm = np.sqrt((keys.astype(np.int64) ** 2).sum(axis=1).max())
+  samples_norm = np.sqrt(min(features.EXACT_SCORE / 1.5, m * m * dim))
+  if norm * samples_norm + norm**2 / 2 >= features.EXACT_SCORE:
+    raise errors.ConfigError(
+      f"keys with key_noise {cfg.key_noise} are too long for exact routing; lower it"
+    )
+  return keys

@@ -1,0 +1,180 @@
+"""p = 1/k Σ M_z'(e, θ_z') (paper, eq. 2): the mean of the k activated adapters.
+
+Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding; and
+`predict_array` for arrays of the host, which compiles the same whatever their length.
+A model knows the settings that it was fitted with, and none of these functions takes it
+with others: the result would look like a prediction and be worse.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors
+from legonet_jax.core import features, routing
+from legonet_jax.core.config import LegoConfig, for_prediction
+from legonet_jax.solvers import linear
+
+_BLOCK = 128
+_BLOCKS = 8  # of one call of `predict_array`
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class PredictionSettings:
+  """The settings of a fit that its predictions depend on; each as in `LegoConfig`.
+
+  They are static: a part of the structure of a tree and not one of its leaves. So no
+  digest and no saved array holds them, and `jit` compiles once for all models that
+  differ in the seed or the solver only.
+  """
+
+  num_classes: int
+  top_k: int
+  feature_map: str
+  feature_range: float | None
+  aggregate: str
+  encoder: str
+
+
+class Model(NamedTuple):
+  """What a prediction needs.
+
+  Attributes:
+    keys: K [n, d] int8, in code units.
+    weights: W [n, C, d] float32.
+    live: [n] bool; False for an adapter without members, which takes no part.
+    settings: what the model was fitted with, which `predict` and the like compare with
+      the settings that they are given. None in a model put together by hand: then
+      nothing is compared.
+  """
+
+  keys: jax.Array
+  weights: jax.Array
+  live: jax.Array
+  settings: PredictionSettings | None = None
+
+
+def settings_of(cfg: LegoConfig) -> PredictionSettings:
+  """The part of `cfg` that predictions depend on."""
+  fields = dataclasses.fields(PredictionSettings)
+  return PredictionSettings(**{f.name: getattr(cfg, f.name) for f in fields})
+
+
+def check_settings(cfg: LegoConfig, model: Model) -> None:
+  """Raises ConfigError if `model` was fitted to predict in another way than `cfg`."""
+  given = settings_of(cfg)
+  if model.settings is None or model.settings == given:
+    return
+  for name, was in dataclasses.asdict(model.settings).items():
+    now = getattr(given, name)
+    if now != was:
+      raise errors.ConfigError(
+        f"the model was fitted with {name} {errors.brief(was)}, and these settings have"
+        f" {errors.brief(now)}; give the settings of the fit, or"
+        " model._replace(settings=None) to predict otherwise on purpose"
+      )
+
+
+def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
+  """The k nearest live adapters [B, k] of codes [B, d]."""
+  check_settings(cfg, model)
+  s = routing.scores(codes, model.keys)
+  s = jnp.where(jnp.broadcast_to(model.live, s.shape), s, -jnp.inf)
+  return jax.lax.top_k(s, cfg.top_k)[1]
+
+
+def adapter_logits(
+  cfg: LegoConfig, model: Model, encodings: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """z [B, k, C] of the adapters that encodings e [B, d] activate, and which count.
+
+  Returns:
+    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live ones, else 0.
+
+  Raises:
+    ConfigError: if the model was fitted with other settings.
+  """
+  check_settings(cfg, model)
+  codes = features.encode_features(cfg, encodings)
+  active = activate(cfg, model, codes)
+  x = linear.dequantize(cfg, codes)
+  if active.size <= model.weights.shape[0]:
+    z = jnp.einsum("bd,bkcd->bkc", x, model.weights[active])
+  else:  # the products with all adapters cost less than gathering that many weights
+    z = jnp.einsum("bd,ncd->bnc", x, model.weights)
+    z = jnp.take_along_axis(z, active[:, :, None], axis=1)
+  share = model.live[active].astype(jnp.float32)
+  return z, share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)
+
+
+def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """Class probabilities p [B, C] of encodings e [B, d], or [C] of one encoding [d].
+
+  Args:
+    cfg: the settings of the fit; hashable, so close over it or mark it static.
+    model: `state.model`.
+    encodings: what the encoder gave, not mapped.
+
+  Returns:
+    Probabilities float32; NaN for an encoding with a NaN or an infinity. Their gradient
+    with respect to encodings is zero, because encodings are rounded.
+
+  Raises:
+    ConfigError: if the model was fitted with other settings; under `jit` at the first
+      call, when it is traced.
+    SampleError: if the encodings have another width than the model.
+  """
+  check_settings(cfg, model)
+  if encodings.ndim not in (1, 2) or encodings.shape[-1] != model.keys.shape[1]:
+    raise errors.SampleError(
+      f"encodings have shape {encodings.shape}; this model takes"
+      f" [samples, {model.keys.shape[1]}] or [{model.keys.shape[1]}]"
+    )
+  if encodings.ndim == 1:
+    return predict(cfg, model, encodings[None])[0]
+
+  def block(e: jax.Array) -> jax.Array:
+    z, share = adapter_logits(cfg, model, e)
+    if cfg.aggregate == "probs":
+      p = jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
+    else:
+      p = jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
+    sound = jnp.all(jnp.isfinite(e), axis=-1, keepdims=True)
+    return jnp.where(jnp.broadcast_to(sound, p.shape), p, jnp.nan)
+
+  if len(encodings) <= _BLOCK:
+    return block(encodings)
+  # Blocks keep the [B, n, C] logits small whatever B is.
+  full = len(encodings) // _BLOCK * _BLOCK
+  blocks = encodings[:full].reshape(-1, _BLOCK, encodings.shape[1])
+  p: jax.Array = jax.lax.map(block, blocks).reshape(full, cfg.num_classes)
+  if full == len(encodings):
+    return p
+  return jnp.concatenate([p, block(encodings[full:])])
+
+
+_predict = jax.jit(predict, static_argnums=0)
+
+
+def predict_array(
+  cfg: LegoConfig, model: Model, encodings: NDArray[Any]
+) -> NDArray[np.float32]:
+  """`predict` of a host array [B, d], jitted; at most two shapes are ever compiled."""
+  check_settings(cfg, model)
+  # Compared above, and without a part in the arithmetic: encoders share executables.
+  shared = for_prediction(dataclasses.replace(cfg, encoder=""))
+  model = model._replace(settings=None)
+  rows = _BLOCK if len(encodings) <= _BLOCK else _BLOCK * _BLOCKS
+  out = np.empty((len(encodings), cfg.num_classes), np.float32)
+  for at in range(0, len(encodings), rows):
+    part = encodings[at : at + rows]
+    block = np.zeros((rows, *encodings.shape[1:]), np.float32)
+    with np.errstate(over="ignore"):  # it becomes infinity, and the answer NaN
+      block[: len(part)] = part
+    out[at : at + rows] = np.asarray(_predict(shared, model, block))[: len(part)]
+  return out

@@ -1,0 +1,237 @@
+"""fit, unlearn and learn: requests, checked before anything happens.
+
+The state after any sequence of them, in any order and batching, is bit for bit the
+state of a fresh fit on the samples that remain (see `rebuild`).
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from legonet_jax import errors
+from legonet_jax.core import (
+  keys as keys_lib,
+  retained as retained_lib,
+  samples as samples_lib,
+)
+from legonet_jax.core.config import LegoConfig, fingerprint, sample_fingerprint
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples
+from legonet_jax.core.state import LegoState, untrained
+from legonet_jax.core.task import Progress
+from legonet_jax.core.transition import Info, rebuild
+
+_NONE = np.zeros(0, np.int64)
+
+
+def fit(
+  cfg: LegoConfig,
+  samples: Samples,
+  keys: ArrayLike | None = None,
+  progress: Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Trains n adapters on all of `samples`.
+
+  Args:
+    cfg: the settings.
+    samples: the table, from `make_samples` with the same settings.
+    keys: K [n, d] in encoding space, always and only under the policy `given`.
+    progress: called with (samples passed, samples in all).
+
+  Returns:
+    The state and what was done.
+
+  Raises:
+    ConfigError: if keys are given under another policy, or missing; if an array that
+      these settings ask for is larger than the memory of this machine.
+    TooFewSamplesError: if there are fewer samples than adapters to anchor.
+  """
+  if (keys is not None) != (cfg.key_policy == "given"):
+    raise errors.ConfigError(
+      f"key_policy {cfg.key_policy!r} {'needs' if keys is None else 'takes no'} keys;"
+      " keys go with 'given' and with nothing else"
+    )
+  if not len(samples.ids):
+    raise errors.TooFewSamplesError("there is no sample to fit on; give at least one")
+  if cfg.key_policy != "given":
+    keys_lib.check_count(cfg, len(samples.ids))  # before memory is taken for them
+  _check_samples(cfg, samples)
+  start = untrained(cfg, samples.codes.shape[1], keys)
+  return rebuild(cfg, samples, start, _NONE, samples.ids, progress)
+
+
+def unlearn(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  ids: ArrayLike,
+  progress: Progress | None = None,
+  defer: bool = False,
+) -> tuple[LegoState, Info]:
+  """Forgets `ids`: the state of a fresh fit on the samples that remain.
+
+  Args:
+    cfg: the settings of the fit.
+    state: the state so far; not changed.
+    samples: a table with at least the retained samples; those to forget may be gone
+      from it already.
+    ids: which samples to forget: at least one, each once.
+    progress: called with (samples passed, samples in all).
+    defer: forget now, `heal` later: every adapter that the samples had a part in is
+      masked (not live, without weights) and predictions come from the others, which
+      are bit for bit those of a refit.
+
+  Returns:
+    The new state and what was done.
+
+  Raises:
+    EmptyRequestError, DuplicateIdError: the request has no id, or one twice.
+    ForgottenIdError: the model does not hold that sample, but the table does.
+    UnknownIdError: neither holds it. A state remembers nothing of a forgotten sample,
+      not even that it was there.
+    TooFewSamplesError: fewer samples than adapters would remain to be anchors.
+  """
+  _check_fits(cfg, state, samples)
+  wanted = _request(ids)
+  _check_held(cfg, state, samples, wanted)
+  return rebuild(cfg, samples, state, wanted, _NONE, progress, defer)
+
+
+def learn(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  ids: ArrayLike,
+  progress: Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Learns `ids`: the state of a fresh fit on the old samples and the new ones.
+
+  Args:
+    cfg: the settings of the fit.
+    state: the state so far; not changed.
+    samples: a table with the retained samples and the new ones (see `append`).
+    ids: which samples of the table to learn: at least one, each once.
+    progress: called with (samples passed, samples in all).
+
+  Returns:
+    The new state and what was done.
+
+  Raises:
+    EmptyRequestError, DuplicateIdError: the request has no id, or one twice, or one
+      that the model holds already.
+    UnknownIdError: the table has no such sample.
+  """
+  _check_fits(cfg, state, samples)
+  wanted = _request(ids)
+  _check_new(cfg, state, samples, wanted)
+  return rebuild(cfg, samples, state, _NONE, wanted, progress)
+
+
+def heal(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  progress: Progress | None = None,
+) -> tuple[LegoState, Info]:
+  """Trains the adapters that deferred requests have masked: the state of a fresh fit.
+
+  `learn` and `unlearn` do so as well, together with what they change.
+  """
+  _check_fits(cfg, state, samples)
+  return rebuild(cfg, samples, state, _NONE, _NONE, progress)
+
+
+def update(
+  cfg: LegoConfig,
+  state: LegoState,
+  samples: Samples,
+  forget: ArrayLike,
+  add: ArrayLike,
+  progress: Progress | None = None,
+  defer: bool = False,
+) -> tuple[LegoState, Info]:
+  """Many requests at once: forgets some ids and learns others, none of them in both.
+
+  Each adapter is trained once, and the result is that of the requests one by one.
+  Either list may be empty; otherwise as `unlearn` and `learn`.
+  """
+  _check_fits(cfg, state, samples)
+  gone, new = samples_lib.check_ids(forget), samples_lib.check_ids(add)
+  both = np.intersect1d(gone, new)
+  if len(both):
+    raise errors.DuplicateIdError(
+      f"sample {both[0]} is to be forgotten and learned at once; make it two requests"
+    )
+  _check_held(cfg, state, samples, gone)
+  _check_new(cfg, state, samples, new)
+  return rebuild(cfg, samples, state, gone, new, progress, defer)
+
+
+def _check_held(
+  cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
+) -> None:
+  """Raises if the state does not hold the samples to forget, or nothing else."""
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
+  if not held.all():
+    missing = wanted[~held][0]
+    if missing in samples.ids:
+      raise errors.ForgottenIdError(
+        f"sample {missing} is not in the model: forgotten already or never learned;"
+        " leave it out of the request"
+      )
+    raise errors.UnknownIdError(
+      f"no sample has id {missing}: it never was, or is forgotten and dropped;"
+      " check the request's ids"
+    )
+  if len(wanted) == retained_lib.count(state.retained):
+    raise errors.TooFewSamplesError(
+      "the request would forget every sample; delete the model instead"
+    )
+
+
+def _check_new(
+  cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
+) -> None:
+  """Raises if the table lacks a sample to learn, or the state holds it already."""
+  samples_lib.rows_of(samples, wanted)
+  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
+  if held.any():
+    raise errors.DuplicateIdError(
+      f"sample {wanted[held][0]} is in the model already; leave it out of the request"
+    )
+
+
+def _request(ids: ArrayLike) -> Ids:
+  """The ids [m] of a request, distinct and at least one."""
+  wanted = samples_lib.check_ids(ids)
+  if not wanted.size:
+    raise errors.EmptyRequestError("the request names no sample; give at least one id")
+  return wanted
+
+
+def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
+  """Raises if settings, state and samples cannot belong together."""
+  if not np.array_equal(state.settings, fingerprint(cfg)):
+    raise errors.ConfigError(
+      "the state was made with other settings; hand in the settings of the fit"
+    )
+  if state.retained[0].ids.dtype != np.int64 or state.anchors.dtype != np.int64:
+    raise errors.ConfigError(
+      "the state's ids are not int64 any more; jax cuts them to 32 bits, so pass only"
+      " `state.model` to jitted functions"
+    )
+  _check_samples(cfg, samples)
+  dim = state.model.keys.shape[1]
+  if samples.codes.shape[1] != dim:
+    raise errors.SampleError(
+      f"the samples have width {samples.codes.shape[1]}, the state {dim};"
+      " use encodings of the same encoder"
+    )
+
+
+def _check_samples(cfg: LegoConfig, samples: Samples) -> None:
+  """Raises if the samples were made with settings that give other features."""
+  if not np.array_equal(samples.made_with, sample_fingerprint(cfg)):
+    raise errors.SamplesMismatchError(
+      "the samples were made with another encoder, feature map or number of classes;"
+      " make them with these settings"
+    )

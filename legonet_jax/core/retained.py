@@ -1,0 +1,134 @@
+"""The retained set, in hash order, in chunks that old and new states share.
+
+A request should not cost more because there are more samples that it does not touch.
+So the set is cut into 256 chunks by the first byte of hash(seed, id): a request makes
+anew the chunks of its own samples and passes the others on. Where a sample stands is
+still a function of the set alone, and a chunk that a sample has left is a new array,
+with nothing of it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax.core import ids as ids_lib
+from legonet_jax.core.ids import Ids
+
+_CHUNKS = 256
+_SHIFT = np.uint64(64 - 8)
+
+
+class Rows(NamedTuple):
+  """Retained samples, in hash order.
+
+  Attributes:
+    ids: [m] int64.
+    routes: [m, k] int32, the adapters that each of them activates, nearest first.
+    prints: [m, 16] uint8, their fingerprints.
+  """
+
+  ids: Ids
+  routes: NDArray[np.int32]
+  prints: NDArray[np.uint8]
+
+
+Retained = tuple[Rows, ...]
+
+
+def empty(top_k: int) -> Retained:
+  """The empty set."""
+  nothing = Rows(
+    np.zeros(0, np.int64), np.zeros((0, top_k), np.int32), np.zeros((0, 16), np.uint8)
+  )
+  return (_frozen(nothing),) * _CHUNKS
+
+
+def count(retained: Retained) -> int:
+  """N, the number of samples."""
+  return sum(len(rows.ids) for rows in retained)
+
+
+def column(retained: Retained, name: str) -> NDArray[Any]:
+  """One column of the whole set [N, ...], as a copy."""
+  return np.concatenate([getattr(rows, name) for rows in retained])
+
+
+def take(rows: Rows, index: Any) -> Rows:
+  """The rows at `index`: positions, a mask or a slice."""
+  return Rows(rows.ids[index], rows.routes[index], rows.prints[index])
+
+
+def join(parts: Iterable[Rows]) -> Rows:
+  """The rows of all `parts`, one after the other, as a copy."""
+  ids, routes, prints = zip(*parts, strict=True)
+  return Rows(np.concatenate(ids), np.concatenate(routes), np.concatenate(prints))
+
+
+def split(rows: Rows, counts: NDArray[np.int64]) -> Retained:
+  """The set `rows` [N] in chunks of `counts` [256] rows each."""
+  ends = np.cumsum(counts)
+  # Copies: a view would keep the whole old set in memory, forgotten samples and all.
+  spans = zip(counts.tolist(), ends.tolist(), strict=True)
+  return tuple(_frozen(take(rows, np.arange(end - m, end))) for m, end in spans)
+
+
+def counts(retained: Retained) -> NDArray[np.int64]:
+  """The sizes [256] of the chunks, which `split` takes."""
+  return np.array([len(rows.ids) for rows in retained], np.int64)
+
+
+def first(retained: Retained, number: int) -> Ids:
+  """The first `number` ids in hash order, or all there are."""
+  found, chunks = 0, []
+  for rows in retained:
+    if found >= number:
+      break
+    chunks.append(rows.ids)
+    found += len(rows.ids)
+  return np.concatenate(chunks)[:number]
+
+
+def look_up(
+  seed: int, retained: Retained, wanted: Ids
+) -> tuple[NDArray[np.bool_], Rows]:
+  """Which of `wanted` [m] are in the set, and their rows, in the order of `wanted`."""
+  hashes = ids_lib.hash_ids(seed, wanted)
+  held = np.zeros(len(wanted), bool)
+  parts, order = [take(retained[0], slice(0))], [np.zeros(0, np.intp)]
+  for chunk, mine in _by_chunk(hashes):
+    rows = retained[chunk]
+    at = np.searchsorted(ids_lib.hash_ids(seed, rows.ids), hashes[mine])
+    hit = at < len(rows.ids)
+    hit[hit] = rows.ids[at[hit]] == wanted[mine[hit]]
+    held[mine] = hit
+    parts.append(take(rows, at[hit]))
+    order.append(mine[hit])
+  return held, take(join(parts), np.argsort(np.concatenate(order)))
+
+
+def exchange(seed: int, retained: Retained, removed: Ids, added: Rows) -> Retained:
+  """The set without the ids `removed` and with the rows `added`, in any order."""
+  chunks = list(retained)
+  for chunk, mine in _by_chunk(ids_lib.hash_ids(seed, removed)):
+    keep = ~np.isin(chunks[chunk].ids, removed[mine])
+    chunks[chunk] = take(chunks[chunk], keep)
+  for chunk, mine in _by_chunk(ids_lib.hash_ids(seed, added.ids)):
+    rows = join([chunks[chunk], take(added, mine)])
+    chunks[chunk] = take(rows, ids_lib.hash_order(seed, rows.ids))
+  return tuple(_frozen(rows) for rows in chunks)
+
+
+def _by_chunk(hashes: NDArray[np.uint64]) -> list[tuple[int, NDArray[np.intp]]]:
+  """The chunks that `hashes` [m] fall in, each with the positions of its own."""
+  chunk = (hashes >> _SHIFT).astype(np.intp)
+  order = np.argsort(chunk, kind="stable")
+  unique, start = np.unique(chunk[order], return_index=True)
+  return list(zip(unique.tolist(), np.split(order, start)[1:], strict=True))
+
+
+def _frozen(rows: Rows) -> Rows:
+  for array in rows:
+    array.setflags(write=False)
+  return rows

@@ -1,0 +1,64 @@
+"""δ(x, a_j) = ||e - K_j|| (paper, eq. 1): which k adapters a sample activates.
+
+||e - K_j||² = ||e||² - 2 (e·K_j - ||K_j||²/2), so the k nearest keys are the k highest
+scores e·K_j - ||K_j||²/2. On integer codes float32 holds each score exactly (see
+`features`): the result depends neither on the batch, nor on the device, nor on how XLA
+orders its sums. In a tie the lower index wins, and adapters stand in hash order.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax.core.config import LegoConfig
+
+# Scores are exact, so the shape of a block cannot change a route.
+LARGEST_BLOCK = 1024
+_BLOCKS = (LARGEST_BLOCK, 16)
+
+
+def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:
+  """Exact scores [..., n] of codes [..., d] against keys [n, d]; highest is nearest."""
+  k = keys.astype(jnp.float32)
+  # Full precision keeps the products exact where the default would round to bfloat16.
+  dots = jnp.matmul(codes.astype(jnp.float32), k.T, precision=jax.lax.Precision.HIGHEST)
+  half = 0.5 * jnp.sum(jnp.square(k), axis=-1)
+  return dots - jnp.broadcast_to(half, dots.shape)
+
+
+def route(codes: jax.Array, keys: jax.Array, k: int) -> jax.Array:
+  """The k nearest adapters [..., k] int32 of codes [..., d], nearest first."""
+  return jax.lax.top_k(scores(codes, keys), k)[1]
+
+
+_route_block = jax.jit(route, static_argnums=2)
+
+
+def route_array(
+  cfg: LegoConfig,
+  codes: NDArray[np.int8],
+  keys: NDArray[np.int8],
+  rows: NDArray[np.intp] | None = None,
+) -> NDArray[np.int32]:
+  """Routes [m, k] of the `rows` [m] of a host array, or of all of it.
+
+  Memory is that of one block, whatever m is.
+  """
+  rows = np.arange(len(codes)) if rows is None else rows
+  routes = np.empty((len(rows), cfg.top_k), np.int32)
+  size = _BLOCKS[0] if len(rows) > _BLOCKS[1] else _BLOCKS[1]
+  for start in range(0, len(rows), size):
+    part = rows[start : start + size]
+    block = np.zeros((size, codes.shape[1]), np.int8)
+    block[: len(part)] = codes[part]
+    # Cut on the host: a slice of a device array would compile for every length.
+    nearest = np.asarray(_route_block(block, keys, cfg.top_k))
+    routes[start : start + size] = nearest[: len(part)]
+  return routes
+
+
+def compile_all(cfg: LegoConfig, keys: NDArray[np.int8]) -> None:
+  """Compiles every block there is."""
+  for size in _BLOCKS:
+    _route_block(np.zeros((size, keys.shape[1]), np.int8), keys, cfg.top_k)

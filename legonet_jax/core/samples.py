@@ -1,0 +1,165 @@
+"""D: a table of samples (x_i, y_i), keyed by stable ids.
+
+The table is the caller's; a state only says which of its samples are retained. Rows
+are sorted by id, checked once, and read-only. `select`, `append` and `drop` return new
+tables; dropping a row after `unlearn` is what removes it from memory for good.
+"""
+
+from collections.abc import Iterable
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from legonet_jax import errors
+from legonet_jax.core import features
+from legonet_jax.core.config import LegoConfig, sample_fingerprint
+from legonet_jax.core.ids import Ids, find
+
+
+class Samples(NamedTuple):
+  """N samples, sorted by id. Made by `make_samples`, which checks them.
+
+  Attributes:
+    ids: [N] int64, strictly increasing.
+    codes: [N, d] int8, the mapped encodings (see `features`).
+    labels: [N] int32 in 0 ... C-1.
+    prints: [N, 16] uint8, a fingerprint of each row, by which a state recognises the
+      samples that it was trained on.
+    made_with: [32] uint8, a fingerprint of the settings that they were made with.
+  """
+
+  ids: Ids
+  codes: NDArray[np.int8]
+  labels: NDArray[np.int32]
+  prints: NDArray[np.uint8]
+  made_with: NDArray[np.uint8]
+
+
+def make_samples(
+  cfg: LegoConfig, encodings: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None
+) -> Samples:
+  """Checks and maps samples.
+
+  Args:
+    cfg: the settings; its feature map is applied here, once.
+    encodings: e [N, d], any float type, finite.
+    labels: y [N], integers in 0 ... C-1.
+    ids: [N] distinct integers of at least 0; the row numbers if not given.
+
+  Returns:
+    The table, sorted by id.
+
+  Raises:
+    SampleError: on a wrong shape or type, NaN or infinity, or a label out of range.
+    DuplicateIdError: if an id occurs twice.
+  """
+  codes = features.encode_array(cfg, encodings)
+  y = _integers("labels", labels, len(codes))
+  bad = np.flatnonzero((y < 0) | (y >= cfg.num_classes))
+  if len(bad):
+    raise errors.SampleError(
+      f"label {y[bad[0]]} in row {bad[0]} is not in 0 ... {cfg.num_classes - 1};"
+      " mend the label or num_classes"
+    )
+  keys = np.arange(len(codes)) if ids is None else _integers("ids", ids, len(codes))
+  if len(keys) and keys.min() < 0:
+    raise errors.SampleError(
+      f"id {keys.min()} is negative; ids are integers of at least 0"
+    )
+  order = np.argsort(keys, kind="stable")
+  keys, codes, y = keys[order], codes[order], y[order]
+  twice = keys[1:][keys[1:] == keys[:-1]]
+  if len(twice):
+    raise errors.DuplicateIdError(
+      f"id {twice[0]} occurs twice; each sample needs its own"
+    )
+  prints = [
+    hashlib.blake2b(b"%d,%d:" % (i, c) + row.tobytes(), digest_size=16).digest()
+    for i, c, row in zip(keys.tolist(), y.tolist(), codes, strict=True)
+  ]
+  table = np.frombuffer(b"".join(prints), np.uint8).reshape(-1, 16)
+  made_with = sample_fingerprint(cfg)
+  return _frozen((keys, codes, y.astype(np.int32), table), made_with)
+
+
+def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
+  """Rows [m] of `ids` [m] in the table; UnknownIdError if one is not there."""
+  return find(samples.ids, ids)
+
+
+def select(samples: Samples, ids: ArrayLike) -> Samples:
+  """The table with only `ids`, each named once."""
+  rows = np.sort(rows_of(samples, check_ids(ids)))
+  return _frozen((column[rows] for column in samples[:-1]), samples.made_with)
+
+
+def drop(samples: Samples, ids: ArrayLike) -> Samples:
+  """The table without `ids`, each named once: the rows themselves are gone."""
+  rows = rows_of(samples, check_ids(ids))
+  left = (np.delete(column, rows, axis=0) for column in samples[:-1])
+  return _frozen(left, samples.made_with)
+
+
+def append(samples: Samples, new: Samples) -> Samples:
+  """The table with the samples of `new` added, all of them under ids of their own."""
+  if new.codes.shape[1] != samples.codes.shape[1]:
+    raise errors.SampleError(
+      f"new encodings have width {new.codes.shape[1]}, the others"
+      f" {samples.codes.shape[1]}; use the same encoder"
+    )
+  if not np.array_equal(new.made_with, samples.made_with):
+    raise errors.SamplesMismatchError(
+      "the new samples were made with another encoder, feature map or number of"
+      " classes; make them with the settings of the others"
+    )
+  known = new.ids[np.isin(new.ids, samples.ids)]
+  if len(known):
+    raise errors.DuplicateIdError(
+      f"id {known[0]} is in the table already; drop it first or use another id"
+    )
+  at = np.searchsorted(samples.ids, new.ids)
+  pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(
+    samples[:-1], new[:-1], strict=True
+  )
+  merged = (np.insert(a, at, b, axis=0) for a, b in pairs)
+  return _frozen(merged, samples.made_with)
+
+
+def check_ids(ids: ArrayLike) -> Ids:
+  """Ids [m] of a request as int64, each named once."""
+  wanted = np.atleast_1d(np.asarray(ids))
+  if not wanted.size:
+    return np.zeros(0, np.int64)
+  if wanted.ndim != 1 or wanted.dtype.kind not in "iu":
+    raise errors.SampleError(
+      f"ids have shape {wanted.shape} and type {wanted.dtype}; give a list of integers"
+    )
+  unique, counts = np.unique(wanted, return_counts=True)
+  if len(unique) < len(wanted):
+    raise errors.DuplicateIdError(
+      f"id {unique[counts > 1][0]} is named twice; name each sample once"
+    )
+  return wanted.astype(np.int64)
+
+
+def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
+  array = np.asarray(values)
+  if array.shape != (count,):
+    raise errors.SampleError(
+      f"{name} have shape {array.shape}; {count} encodings need ({count},)"
+    )
+  if array.dtype.kind not in "iu":
+    raise errors.SampleError(f"{name} have type {array.dtype}; they must be integers")
+  if array.size and int(array.max()) >= 2**63:
+    raise errors.SampleError(f"{name} have {array.max()}; they must be below 2**63")
+  return array.astype(np.int64)
+
+
+def _frozen(columns: Iterable[NDArray[Any]], made_with: NDArray[np.uint8]) -> Samples:
+  ids, codes, labels, prints = columns
+  samples = Samples(ids, codes, labels, prints, made_with)
+  for column in samples:
+    column.setflags(write=False)
+  return samples

@@ -1,0 +1,140 @@
+"""The state of a model: what a fit returns, and what later requests build on."""
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from legonet_jax import errors
+from legonet_jax.core import (
+  keys as keys_lib,
+  membership,
+  retained as retained_lib,
+  routing,
+)
+from legonet_jax.core.config import LegoConfig, fingerprint
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.prediction import Model, settings_of
+from legonet_jax.core.retained import Retained, Rows
+from legonet_jax.core.task import LargeArray
+
+NO_ANCHOR = -1
+_OF_MODEL = ("keys", "weights", "live")
+
+
+class LegoState(NamedTuple):
+  """The result of a fit, and all that later requests build on.
+
+  Attributes:
+    model: keys, weights and live adapters, on the device.
+    anchors: [n] int64, the stable id of each adapter: its anchor's, or under the policy
+      `given` its index.
+    retained: the retained set in hash order, with routes and fingerprints, in chunks.
+    sizes: [n] int64, |D_aj|.
+    settings: [32] uint8, the fingerprint of the settings.
+    notes: [n] what the solver keeps of each adapter to be faster, or None. They are
+      not part of the digest: without them a request gives the same bits, later.
+  """
+
+  model: Model
+  anchors: Ids
+  retained: Retained
+  sizes: NDArray[np.int64]
+  settings: NDArray[np.uint8]
+  notes: tuple[Any, ...]
+
+  @property
+  def ids(self) -> Ids:
+    """[N] int64, the retained set, in hash order."""
+    return retained_lib.column(self.retained, "ids")
+
+  @property
+  def routes(self) -> NDArray[np.int32]:
+    """[N, k] int32, the adapters that each sample activates, nearest first."""
+    return retained_lib.column(self.retained, "routes")
+
+  @property
+  def prints(self) -> NDArray[np.uint8]:
+    """[N, 16] uint8, the fingerprints of the samples."""
+    return retained_lib.column(self.retained, "prints")
+
+
+def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
+  """The state of the empty set; `keys` only under the policy `given`."""
+  _check_memory(cfg, dim)
+  n = cfg.num_adapters
+  points, anchors = np.zeros((n, dim), np.int8), np.full(n, NO_ANCHOR, np.int64)
+  if keys is not None:
+    points, anchors = keys_lib.keys_given(cfg, keys, dim), np.arange(n, dtype=np.int64)
+  return LegoState(
+    model=Model(
+      keys=jnp.asarray(points),
+      # Nothing reads them; a view of one zero takes no memory.
+      weights=np.broadcast_to(np.float32(0), (n, cfg.num_classes, dim)),  # type: ignore[arg-type]
+      live=jnp.zeros(n, bool),
+      settings=settings_of(cfg),
+    ),
+    anchors=anchors,
+    retained=retained_lib.empty(cfg.top_k),
+    sizes=np.zeros(n, np.int64),
+    settings=fingerprint(cfg),
+    notes=(None,) * n,
+  )
+
+
+def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
+  """All that a state is, as plain arrays by name; `notes` are left out."""
+  return {
+    **{name: np.asarray(getattr(state.model, name)) for name in _OF_MODEL},
+    "anchors": state.anchors,
+    **retained_lib.join(state.retained)._asdict(),
+    "chunks": retained_lib.counts(state.retained),
+    "settings": state.settings,
+  }
+
+
+def from_arrays(
+  arrays: dict[str, NDArray[Any]], cfg: LegoConfig | None = None
+) -> LegoState:
+  """The state that `to_arrays` was given; the first requests may take longer.
+
+  Args:
+    arrays: what `to_arrays` returned.
+    cfg: the settings of the fit, which `predict` then insists on (see
+      `Model.settings`); without them it takes any.
+  """
+  rows = Rows(arrays["ids"], arrays["routes"], arrays["prints"])
+  n = len(arrays["anchors"])
+  keys, weights, live = (jnp.asarray(arrays[name]) for name in _OF_MODEL)
+  return LegoState(
+    model=Model(keys, weights, live, None if cfg is None else settings_of(cfg)),
+    anchors=arrays["anchors"],
+    retained=retained_lib.split(rows, arrays["chunks"]),
+    sizes=membership.sizes_of(rows.routes, n),
+    settings=arrays["settings"],
+    notes=(None,) * n,
+  )
+
+
+def _check_memory(cfg: LegoConfig, dim: int) -> None:
+  """Raises ConfigError if one array of a fit alone is larger than this machine.
+
+  A system that promises memory which it does not have ends the process without a word.
+  """
+  n, classes, block = cfg.num_adapters, cfg.num_classes, routing.LARGEST_BLOCK
+  arrays = [
+    LargeArray("weights [num_adapters, num_classes, width]", (n, classes, dim), 4),
+    LargeArray("scores [samples, num_adapters] of one block", (block, n), 4),
+  ]
+  arrays += cfg.solver.largest_arrays(cfg, dim)
+  memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  for what, shape, size in arrays:
+    needed = size * math.prod(shape)
+    if needed > memory:
+      raise errors.ConfigError(
+        f"{what} of {list(shape)} take {needed / 1e9:,.1f} GB, and this machine has"
+        f" {memory / 1e9:,.1f}; lower one of these settings"
+      )

@@ -1,0 +1,51 @@
+"""Independent adapters on all cores of the host.
+
+The steps of one adapter are a chain of small operations, which a single core does best;
+adapters are independent of each other. So on CPU each core trains its own, through the
+same executable, and no bit depends on how many cores there are. An accelerator runs
+one program at a time and gets them one by one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+import itertools
+import os
+from typing import TypeVar
+
+import jax
+
+from legonet_jax.runtime import flags
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def count() -> int:
+  """How many adapters, or groups of them, to work on at a time."""
+  return len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+
+
+def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+  """`map(work, items)`, in order, on several threads and in the pinned arithmetic.
+
+  Args:
+    work: a pure function; what it returns should be computed, not just dispatched.
+    items: its arguments; taken as they are needed, so that few are in memory.
+
+  Yields:
+    The results, in the order of `items`.
+  """
+  number, rest = count(), iter(items)
+  if number == 1:
+    yield from map(work, rest)
+    return
+  pinned = flags.pinned()(work)  # flags of jax belong to a thread
+  with futures.ThreadPoolExecutor(number) as pool:
+    try:
+      # One more than there are threads, so that none waits for the consumer.
+      queue = [pool.submit(pinned, item) for item in itertools.islice(rest, number + 1)]
+      while queue:
+        yield queue.pop(0).result()
+        queue.extend(pool.submit(pinned, item) for item in itertools.islice(rest, 1))
+    finally:
+      pool.shutdown(cancel_futures=True)

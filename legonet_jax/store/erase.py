@@ -1,0 +1,148 @@
+"""Erasing rows of an encoding store, in place.
+
+The encoding is overwritten with zeros, label and id with -1, and `meta.json` gets the
+sha256 values of what is left. The id goes last: until then a crash leaves rows that can
+be found and erased again, and afterwards only the sums in `meta.json` are stale, which
+are made anew every time. So `erase` may be repeated at will.
+
+Rows are found by id, whoever wrote them: a store may serve several runs, and what one
+of them erases is gone for the others as well.
+"""
+
+from collections.abc import Callable
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors
+from legonet_jax.core.ids import Ids
+from legonet_jax.io import durable, lock, untrusted
+from legonet_jax.store import store as store_lib
+
+OnStep = Callable[[str], None]
+Record = dict[str, Any]
+_ERASED_ID, _ERASED_LABEL = -1, -1
+
+
+def erase(
+  path: pathlib.Path,
+  choose: Callable[[Ids], NDArray[np.bool_]],
+  on_step: OnStep,
+  wait: float = lock.STORE_SECONDS,
+  again: bool = False,
+) -> int:
+  """Erases rows from the store in `path`.
+
+  Args:
+    path: the store's folder.
+    choose: given the ids [m] of the rows that are not erased, says which to erase.
+    on_step: told the name of each step when it is done, for tests that kill.
+    wait: for how many seconds to wait for another process that erases.
+    again: a process may have been killed, or a disk have failed, while it erased rows
+      here. What is erased now may then be so in memory only, and is written once more.
+
+  Returns:
+    How many rows were erased now.
+  """
+  require_store(path)
+  advice = "it erases rows there; try again when it is done"
+  with lock.hold(path, wait=wait, advice=advice):
+    store_lib.clean(path)
+    meta = untrusted.read_json(path / "meta.json", follow=False)
+    raw = untrusted.read_npy(path / "ids.npy", follow=False)
+    if raw.dtype != np.int64 or raw.ndim != 1:
+      raise errors.StoreError(f"{path / 'ids.npy'} is damaged; restore the store")
+    live = np.flatnonzero(raw >= 0)
+    rows = np.union1d(live[choose(raw[live])], _find_half_erased(path, raw))
+    count = len(rows)
+    if again:
+      rows = np.union1d(rows, np.flatnonzero(raw < 0))
+    _overwrite(path / "encodings.npy", rows, 0)
+    on_step("encoding overwritten")
+    _overwrite(path / "labels.npy", rows, _ERASED_LABEL)
+    _overwrite(path / "split.npy", rows, 0)
+    _overwrite(path / "ids.npy", rows, _ERASED_ID)
+    on_step("id overwritten")
+    raw[rows] = _ERASED_ID
+    sums = {name: untrusted.sha256_of(path / f"{name}.npy") for name in meta["sha256"]}
+    erased = int(np.sum(raw < 0))
+    stale = sums != meta["sha256"] or erased != meta.get("erased", 0)
+    if stale or (again and erased):
+      fresh = {**meta, "sha256": sums, "erased": erased}
+      text = json.dumps(fresh, indent=1, sort_keys=True) + "\n"
+      durable.write(path / "meta.json", text.encode())
+  return count
+
+
+def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:
+  """Rows that have lost encoding and label, and not all bytes of their id.
+
+  The id may have been torn while it was overwritten, and then nobody knows it any more.
+  """
+  labels = untrusted.read_npy(path / "labels.npy", follow=False)
+  if labels.shape != ids.shape:
+    raise errors.StoreError(f"{path / 'labels.npy'} is damaged; restore the store")
+  half = np.flatnonzero((labels == _ERASED_LABEL) & (ids != _ERASED_ID))
+  if not len(half):
+    return half
+  encodings = untrusted.map_npy(path / "encodings.npy", follow=False)
+  return half[~encodings[half].any(axis=1)]
+
+
+def record(path: pathlib.Path) -> Record:
+  """What journal and checkpoint keep of a store: its sums, rows and erased rows."""
+  return store_lib.read_record(path)._asdict()
+
+
+def require_store(path: pathlib.Path) -> None:
+  """Raises unless there is a store in `path`, in a folder of its own."""
+  if path.is_symlink():
+    raise errors.LinkError(
+      f"the store {path} is a symbolic link; put the store itself there"
+    )
+  if not is_store(path):
+    raise errors.StoreError(
+      f"the store {path} is not there; bring it back, and the next command on the run"
+      " goes on"
+    )
+
+
+def is_store(path: pathlib.Path) -> bool:
+  """Whether `path` looks like an encoding store."""
+  return (path / "meta.json").is_file()
+
+
+def _overwrite(path: pathlib.Path, rows: NDArray[np.intp], value: Any) -> None:
+  """Sets rows of an `.npy` file to `value`, durable when this returns."""
+  if not len(rows):
+    return
+  with untrusted.open_plain(path, follow=False) as file:
+    version = np.lib.format.read_magic(file)
+    read = {
+      (1, 0): np.lib.format.read_array_header_1_0,
+      (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    shape, fortran, dtype = read(file)
+    start = file.tell()
+  if fortran and len(shape) > 1:
+    raise errors.StoreError(f"{path} is in Fortran order; write the store again")
+  blank = np.full(shape[1:], value, dtype).tobytes()
+  # Written, not mapped: a file system that copies on write may run out of space, and
+  # then there is an error to catch instead of a signal.
+  handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+  try:
+    for row in rows.tolist():
+      _write_at(handle, start + row * len(blank), blank)
+    os.fsync(handle)
+  finally:
+    os.close(handle)
+
+
+def _write_at(handle: int, at: int, data: bytes) -> None:
+  while data:
+    done = os.pwrite(handle, data, at)
+    at, data = at + done, data[done:]
