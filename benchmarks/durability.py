@@ -24,13 +24,13 @@ import legonet_jax as lego
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   requests as requests_lib,
-  rows as rows_lib,
   run as run_lib,
   service,
 )
+from legonet_jax.store import rows as store_rows
 
 
-def load(args: argparse.Namespace) -> rows_lib.Rows:
+def load(args: argparse.Namespace) -> store_rows.StoreRows:
   """The samples, with ids that are spread over 62 bits."""
   rng = np.random.default_rng(0)
   if args.encodings is not None:
@@ -44,10 +44,12 @@ def load(args: argparse.Namespace) -> rows_lib.Rows:
   count = min(len(encodings), args.samples)
   ids = np.sort(rng.integers(2**40, 2**62, count))
   zeros = np.zeros(count, np.uint8)
-  return rows_lib.Rows(encodings[:count], labels[:count].astype(np.int32), ids, zeros)
+  return store_rows.StoreRows(
+    encodings[:count], labels[:count].astype(np.int32), ids, zeros
+  )
 
 
-def traces(folder: pathlib.Path, rows: rows_lib.Rows, ids: Any) -> int:
+def traces(folder: pathlib.Path, rows: store_rows.StoreRows, ids: Any) -> int:
   """How many files below `folder` hold an id or an encoding of these samples."""
   needles = []
   for i in ids:
@@ -75,7 +77,7 @@ def main() -> None:
   cfg = lego.LegoConfig(num_classes=10, num_adapters=args.adapters, solver=solver)
   with tempfile.TemporaryDirectory(dir=args.work) as temporary:
     folder = pathlib.Path(temporary)
-    rows_lib.land(folder / "store", rows, cfg.encoder)
+    store_rows.land(folder / "store", rows, cfg.encoder)
     start = time.perf_counter()
     run = run_lib.create(folder / "run", cfg, folder / "store")
     fitted = time.perf_counter() - start
@@ -93,7 +95,7 @@ def measure(
   cfg: lego.LegoConfig,
   run: run_lib.Run,
   samples: lego.Samples,
-  rows: rows_lib.Rows,
+  rows: store_rows.StoreRows,
 ) -> dict[str, Any]:
   """Seconds of each request, both ways."""
   path, state = run.layout.root, run.state

@@ -38,10 +38,10 @@ from legonet_jax.io import lock
 from legonet_jax.runs import (
   journal,
   requests as requests_lib,
-  rows as rows_lib,
   run as run_lib,
   service,
 )
+from legonet_jax.store import rows as store_rows
 
 _KINDS = ("unlearn", "defer", "learn", "heal", "compact")
 _DIM, _COUNT, _SPARE = 16, 300, 40
@@ -281,10 +281,10 @@ def build(fresh: pathlib.Path) -> None:
   """The run that every victim gets a copy of, at the place where it will be used."""
   world, folder = make_world(), fresh.parent / "world"
   split = np.zeros(_COUNT, np.uint8)
-  rows = rows_lib.Rows(
+  rows = store_rows.StoreRows(
     world.encodings[:_COUNT], world.labels[:_COUNT], world.ids[:_COUNT], split
   )
-  rows_lib.land(folder / "store", rows, CONFIG.encoder)
+  store_rows.land(folder / "store", rows, CONFIG.encoder)
   run_lib.create(folder / "run", CONFIG, folder / "store")
   folder.rename(fresh)
 

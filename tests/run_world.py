@@ -11,12 +11,11 @@ import legonet_jax as lego
 from legonet_jax.runs import (
   journal,
   requests as requests_lib,
-  rows as rows_lib,
   run as run_lib,
   service,
 )
 from legonet_jax.runs.layout import Layout
-from legonet_jax.store import erase as erase_lib
+from legonet_jax.store import erase as erase_lib, rows as store_rows
 
 ROOT = pathlib.Path(__file__).parents[1]
 NEW_IDS = np.array([7, 8, 9], np.int64) * 10**15 + 123_456_789
@@ -26,8 +25,8 @@ NEW = encodings(3, seed=5), np.array([0, 1, 2], np.int32)
 
 def make_store(path, count=COUNT):
   split = np.zeros(count, np.uint8)
-  rows = rows_lib.Rows(ENCODINGS[:count], LABELS[:count], IDS[:count], split)
-  rows_lib.land(path, rows, CONFIG.encoder)
+  rows = store_rows.StoreRows(ENCODINGS[:count], LABELS[:count], IDS[:count], split)
+  store_rows.land(path, rows, CONFIG.encoder)
 
 
 def make_run(folder, cfg=CONFIG, **kwargs):

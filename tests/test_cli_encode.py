@@ -13,7 +13,7 @@ from test_weights import torchvision_state
 
 from legonet_jax.cli import main as cli
 from legonet_jax.encoder import open_store
-from legonet_jax.store import store
+from legonet_jax.store import format as store_format, write as store_write
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_an_interrupted_and_resumed_run_gives_the_same_bytes(
 ):
   assert cli.main(_args(inputs, tmp_path / "whole")) == 0
   assert json.loads(capsys.readouterr().out)["encoded"] == 11
-  put, calls = store.put, []
+  put, calls = store_write.put, []
 
   def interrupted(writer, rows):
     if len(calls) == 2:
@@ -63,7 +63,7 @@ def test_an_interrupted_and_resumed_run_gives_the_same_bytes(
     return put(writer, rows)
 
   with monkeypatch.context() as patch:
-    patch.setattr(store, "put", interrupted)
+    patch.setattr(store_write, "put", interrupted)
     assert cli.main(_args(inputs, tmp_path / "twice")) == 130
   assert "the same command goes on" in capsys.readouterr().err
   unfinished = _bytes(tmp_path / "twice")
@@ -205,8 +205,8 @@ def test_the_names_of_class_folders_are_in_the_store(inputs, tmp_path, capsys):
   found = open_store(tmp_path / "s")
   assert found.meta["classes"] == ["cat", "dog", "fox"]
   assert "classes" not in open_store(_plain(inputs, tmp_path / "n")).meta
-  assert store.identity(found.meta).startswith("resnet18 32px bilinear")
-  assert store.identity(found.meta).endswith(found.meta["weights_sha256"])
+  assert store_format.identity(found.meta).startswith("resnet18 32px bilinear")
+  assert store_format.identity(found.meta).endswith(found.meta["weights_sha256"])
   capsys.readouterr()
 
 
@@ -250,7 +250,7 @@ def test_imported_encodings_keep_their_class_names(tmp_path, capsys):
   assert cli.main(argv) == 0
   meta = open_store(tmp_path / "s").meta
   assert meta["classes"] == ["cat", "dog", "emu"]
-  assert store.identity(meta) == "CLIP"
+  assert store_format.identity(meta) == "CLIP"
   assert cli.main(argv) == 0
   _fails(_import(tmp_path, classes=["dog", "cat", "emu"]), capsys, "another folder")
 

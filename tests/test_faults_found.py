@@ -36,7 +36,7 @@ from legonet_jax.runs import (
   verify as verify_lib,
 )
 from legonet_jax.runs.layout import Layout
-from legonet_jax.store import store as store_lib
+from legonet_jax.store import read as store_read
 
 pytestmark = pytest.mark.skipif(
   not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open"
@@ -140,7 +140,7 @@ def test_a_row_whose_id_was_torn_while_it_was_erased_is_erased_all_the_same(tmp_
   run, _ = do(path)
   assert run.manifest.digest == refit_digest(LEFT)
   assert np.sum(np.load(file) == -1) == len(GONE)
-  assert store_lib.open_store(tmp_path / "store").meta["erased"] == len(GONE)
+  assert store_read.open_store(tmp_path / "store").meta["erased"] == len(GONE)
   assert not traces(int(GONE[0]), ENCODINGS[5], int(LABELS[5]), tmp_path)
   assert is_sound(path)
 

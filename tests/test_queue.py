@@ -16,7 +16,6 @@ from run_world import (
   learn,
   make_run,
   refit_digest,
-  rows_lib,
   snapshot,
   traces,
   unlearn,
@@ -31,6 +30,7 @@ from legonet_jax.runs import (
   service,
   verify as verify_lib,
 )
+from legonet_jax.store import read as store_read, rows as store_rows
 
 
 class StopError(Exception):
@@ -105,13 +105,13 @@ def new_samples(numbers):
 
 
 def new_store(folder, numbers):
-  rows = rows_lib.Rows(
+  rows = store_rows.StoreRows(
     encodings(len(numbers), seed=12),
     np.zeros(len(numbers), np.int32),
     np.asarray(numbers, np.int64),
     np.zeros(len(numbers), np.uint8),
   )
-  rows_lib.land(folder, rows, CONFIG.encoder)
+  store_rows.land(folder, rows, CONFIG.encoder)
   return str(folder)
 
 
@@ -250,7 +250,7 @@ def test_a_store_that_joins_a_run_loses_the_rows_that_the_run_has_forgotten(
   wanted = np.asarray([10**15 + 1])
   run, _ = do(path, requests_lib.make("learn", wanted, store=store))
   assert 10**15 + 1 in run.state.ids
-  assert rows_lib.read_ids(tmp_path / "new").tolist() == wanted.tolist()
+  assert store_read.read_ids(tmp_path / "new").tolist() == wanted.tolist()
   assert sound(path)
 
 
@@ -272,7 +272,7 @@ def test_a_run_goes_on_without_its_key_after_a_repair(path, how, when, capsys):
   assert run_cli("repair", path) == 0
   run, _ = do(path, unlearn(IDS[8:9]))
   assert run.manifest.digest == refit_digest(np.delete(IDS, [5, 6, 8]))
-  assert not set(rows_lib.read_ids(path.parent / "store")) & set(IDS[[5, 6, 8]])
+  assert not set(store_read.read_ids(path.parent / "store")) & set(IDS[[5, 6, 8]])
   assert sound(path)
 
 

@@ -36,10 +36,12 @@ from legonet_jax.runs import (
   checkpoint,
   journal,
   repair as repair_lib,
+  rows as rows_lib,
   run as run_lib,
   service,
   verify as verify_lib,
 )
+from legonet_jax.store import read as store_read, rows as store_rows
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +243,7 @@ def test_repair_refuses_where_it_cannot_prove(path):
     repair_lib.repair(path)
   damage(path, "flipped")
   next(p for p in files_below(path) if p.name == "retained.npy").unlink()
-  samples = run_lib.rows_lib.read_ids(path.parent / "store")
+  samples = store_read.read_ids(path.parent / "store")
   erase(path.parent / "store", samples[:1])
   with pytest.raises(run_lib.errors.RunError, match="does not give the state"):
     repair_lib.repair(path)
@@ -363,11 +365,8 @@ def test_a_certificate_can_be_checked_without_the_run(path, tmp_path, capsys):
   assert not any(str(i) in text for i in IDS if i > 10**6)
   store = tmp_path / "retained"
   run = run_lib.load(path)
-  parts = [
-    run_lib.rows_lib.read(run_lib.rows_lib.resolve(path, s))
-    for s in run.manifest.stores
-  ]
-  run_lib.rows_lib.land(store, run_lib.rows_lib.merge(parts), CONFIG.encoder)
+  parts = [store_rows.read(rows_lib.resolve(path, s)) for s in run.manifest.stores]
+  store_rows.land(store, store_rows.merge(parts), CONFIG.encoder)
   shutil.rmtree(path)
   check = ["verify", "--certificate", cert, "--encodings", store]
   for more in ([], ["--adapters", "3"], ["--full"]):

@@ -40,6 +40,7 @@ from legonet_jax.runs import (
   service,
   verify as verify_lib,
 )
+from legonet_jax.store import rows as store_rows
 
 ANCHOR = int(IDS[np.argmin(lego.core.ids.hash_ids(CONFIG.seed, IDS))])
 
@@ -290,11 +291,10 @@ def test_a_bad_request_changes_nothing(path, name):
 
 
 def test_learning_from_a_store_makes_it_one_of_the_runs(path):
-  from run_world import rows_lib
 
   split = np.zeros(3, np.uint8)
   other = path.parent / "other"
-  rows_lib.land(other, rows_lib.Rows(*NEW, NEW_IDS, split), CONFIG.encoder)
+  store_rows.land(other, store_rows.StoreRows(*NEW, NEW_IDS, split), CONFIG.encoder)
   run, _ = do(path, requests_lib.make("learn", NEW_IDS[:2], store=str(other)))
   assert run.manifest.digest == refit_digest([*IDS, *NEW_IDS[:2]])
   run, _ = do(path, unlearn(NEW_IDS[:1]))
@@ -304,10 +304,9 @@ def test_learning_from_a_store_makes_it_one_of_the_runs(path):
 
 
 def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_path):
-  from run_world import rows_lib
 
   other = tmp_path / "other"
-  rows_lib.land(other, rows_lib.Rows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
+  store_rows.land(other, store_rows.StoreRows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
   drop(path, requests_lib.make("learn", NEW_IDS, store=str(other)))
 
   class StopError(Exception):

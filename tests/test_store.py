@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from legonet_jax import errors
-from legonet_jax.store import store
+from legonet_jax.store import (
+  format as store_format,
+  leftovers,
+  read as store_read,
+  write as store_write,
+)
 
 ROWS = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
 HOW = {"encoder": "x", "size": 64}
@@ -18,7 +23,7 @@ HOW = {"encoder": "x", "size": 64}
 
 def _finish(writer):
   ids, labels = np.arange(10), np.zeros(10, np.int32)
-  return store.finish(writer, ids, labels, np.zeros(10, np.uint8))
+  return store_write.finish(writer, ids, labels, np.zeros(10, np.uint8))
 
 
 def _bytes(path):
@@ -27,9 +32,9 @@ def _bytes(path):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_rows_come_back_under_their_ids(tmp_path, dtype):
-  writer = store.start(tmp_path / "s", HOW, ROWS.shape, dtype)
-  _finish(store.put(store.put(writer, ROWS[:6]), ROWS[6:]))
-  found = store.open_store(tmp_path / "s", verify=True)
+  writer = store_write.start(tmp_path / "s", HOW, ROWS.shape, dtype)
+  _finish(store_write.put(store_write.put(writer, ROWS[:6]), ROWS[6:]))
+  found = store_read.open_store(tmp_path / "s", verify=True)
   np.testing.assert_array_equal(found.encodings, ROWS.astype(dtype))
   np.testing.assert_array_equal(found.ids, np.arange(10))
   assert found.meta["encoder"] == "x"
@@ -40,26 +45,28 @@ def test_rows_come_back_under_their_ids(tmp_path, dtype):
 
 
 def test_a_resumed_store_has_the_same_bytes(tmp_path):
-  whole = store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
-  _finish(store.put(whole, ROWS))
-  store.put(store.start(tmp_path / "b", HOW, ROWS.shape, "float32"), ROWS[:6])
+  whole = store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+  _finish(store_write.put(whole, ROWS))
+  store_write.put(
+    store_write.start(tmp_path / "b", HOW, ROWS.shape, "float32"), ROWS[:6]
+  )
   with pytest.raises(errors.StoreError, match="unfinished"):
-    store.open_store(tmp_path / "b")
-  again = store.start(tmp_path / "b", HOW, ROWS.shape, "float32")
+    store_read.open_store(tmp_path / "b")
+  again = store_write.start(tmp_path / "b", HOW, ROWS.shape, "float32")
   assert again.rows == 6
-  _finish(store.put(again, ROWS[6:]))
+  _finish(store_write.put(again, ROWS[6:]))
   assert _bytes(tmp_path / "a") == _bytes(tmp_path / "b")
 
 
 def test_rows_after_the_last_safe_one_are_written_again(tmp_path):
   """A crash between the rows and the note that they are there."""
-  writer = store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+  writer = store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   note = (tmp_path / "a" / "partial.json").read_bytes()
-  store.put(writer, -ROWS)
+  store_write.put(writer, -ROWS)
   (tmp_path / "a" / "partial.json").write_bytes(note)
-  again = store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+  again = store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   assert again.rows == 0
-  np.testing.assert_array_equal(_finish(store.put(again, ROWS)).encodings, ROWS)
+  np.testing.assert_array_equal(_finish(store_write.put(again, ROWS)).encodings, ROWS)
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -67,31 +74,35 @@ def test_rows_after_the_last_safe_one_are_written_again(tmp_path):
   "change", [{"size": 65}, {"encoder": "y"}, {"weights_sha256": "z"}]
 )
 def test_another_way_of_making_it_is_refused(tmp_path, change, complete):
-  writer = store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+  writer = store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   if complete:
-    _finish(store.put(writer, ROWS))
+    _finish(store_write.put(writer, ROWS))
   before = _bytes(tmp_path / "a")
   with pytest.raises(errors.StoreError, match=next(iter(change))):
-    store.start(tmp_path / "a", HOW | change, ROWS.shape, "float32")
+    store_write.start(tmp_path / "a", HOW | change, ROWS.shape, "float32")
   assert _bytes(tmp_path / "a") == before
 
 
 def test_a_renamed_file_is_the_same_file(tmp_path):
   how = HOW | {"weights": "a.pth", "weights_sha256": "0"}
-  store.start(tmp_path / "a", how, ROWS.shape, "float32")
-  again = store.start(tmp_path / "a", how | {"weights": "b"}, ROWS.shape, "float32")
+  store_write.start(tmp_path / "a", how, ROWS.shape, "float32")
+  again = store_write.start(
+    tmp_path / "a", how | {"weights": "b"}, ROWS.shape, "float32"
+  )
   assert again.rows == 0
 
 
 def test_a_complete_store_needs_nothing_more(tmp_path):
-  _finish(store.put(store.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS))
-  assert store.start(tmp_path / "a", HOW, ROWS.shape, "float32") is None
+  _finish(
+    store_write.put(store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS)
+  )
+  assert store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32") is None
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path):
   (tmp_path / "mine.txt").write_text("x")
   with pytest.raises(errors.StoreError, match="empty folder"):
-    store.start(tmp_path, HOW, ROWS.shape, "float32")
+    store_write.start(tmp_path, HOW, ROWS.shape, "float32")
   assert os.listdir(tmp_path) == ["mine.txt"]
 
 
@@ -101,7 +112,7 @@ def test_no_space_leaves_nothing(tmp_path):
   resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
   try:
     with pytest.raises(errors.StoreError, match="make room"):
-      store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+      store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
   assert os.listdir(tmp_path) == []
@@ -109,38 +120,44 @@ def test_no_space_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("name", ["encodings.npy", "ids.npy", "meta.json"])
 def test_damage_is_noticed(tmp_path, name):
-  _finish(store.put(store.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS))
+  _finish(
+    store_write.put(store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS)
+  )
   path = tmp_path / "a" / name
   path.write_bytes(path.read_bytes()[:-9])
   with pytest.raises(errors.StoreError, match=name.replace(".", r"\.")):
-    store.open_store(tmp_path / "a")
+    store_read.open_store(tmp_path / "a")
 
 
 def test_a_changed_bit_is_noticed_when_asked(tmp_path):
-  _finish(store.put(store.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS))
+  _finish(
+    store_write.put(store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS)
+  )
   path = tmp_path / "a" / "encodings.npy"
   blob = bytearray(path.read_bytes())
   blob[-1] ^= 1
   path.write_bytes(blob)
-  store.open_store(tmp_path / "a")
+  store_read.open_store(tmp_path / "a")
   with pytest.raises(errors.StoreError, match="changed"):
-    store.open_store(tmp_path / "a", verify=True)
+    store_read.open_store(tmp_path / "a", verify=True)
 
 
 def test_a_store_of_another_version_is_refused(tmp_path):
-  _finish(store.put(store.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS))
+  _finish(
+    store_write.put(store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS)
+  )
   path = tmp_path / "a" / "meta.json"
   path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
   with pytest.raises(errors.StoreError, match="version"):
-    store.open_store(tmp_path / "a")
+    store_read.open_store(tmp_path / "a")
 
 
 def _make(path, how=HOW, labels=None, ids=None):
   """A complete store of ten rows."""
-  writer = store.put(store.start(path, how, ROWS.shape, "float32"), ROWS)
+  writer = store_write.put(store_write.start(path, how, ROWS.shape, "float32"), ROWS)
   labels = np.zeros(10, np.int32) if labels is None else labels
   ids = np.arange(10) if ids is None else ids
-  store.finish(writer, ids, labels, np.zeros(10, np.uint8))
+  store_write.finish(writer, ids, labels, np.zeros(10, np.uint8))
   return path
 
 
@@ -151,7 +168,7 @@ def _edit_meta(path, **changes):
 
 def _refuses(path, *words, **kwargs):
   with pytest.raises(errors.StoreError) as caught:
-    store.open_store(path, **kwargs)
+    store_read.open_store(path, **kwargs)
   message = str(caught.value)
   assert message.isprintable()
   for word in words:
@@ -232,10 +249,10 @@ def test_a_damaged_note_is_refused_in_one_line(tmp_path, name, blob):
   if name == "meta.json":
     _make(path)
   else:
-    store.start(path, HOW, ROWS.shape, "float32")
+    store_write.start(path, HOW, ROWS.shape, "float32")
   (path / name).write_bytes(blob)
   with pytest.raises(errors.StoreError) as caught:
-    store.start(path, HOW, ROWS.shape, "float32")
+    store_write.start(path, HOW, ROWS.shape, "float32")
   assert str(caught.value).isprintable()
   assert name in str(caught.value)
   if name == "meta.json":
@@ -284,10 +301,10 @@ def test_a_field_of_another_type_is_refused_in_one_line(tmp_path, change):
 
 @pytest.mark.parametrize("rows", [-1, 11, "3", True, None, [3], 2.0])
 def test_an_impossible_count_of_rows_is_refused(tmp_path, rows):
-  store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+  store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   (tmp_path / "a" / "partial.json").write_text(json.dumps({"how": HOW, "rows": rows}))
   with pytest.raises(errors.StoreError, match=r"partial\.json counts"):
-    store.start(tmp_path / "a", HOW, ROWS.shape, "float32")
+    store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
 
 
 FILES = ["encodings.npy", "ids.npy", "labels.npy", "split.npy", "meta.json"]
@@ -302,7 +319,7 @@ def test_a_link_in_a_store_is_not_followed(tmp_path, name, verify):
   _refuses(path, name, "symbolic link", verify=verify)
   if name == "meta.json":
     with pytest.raises(errors.StoreError, match="symbolic link"):
-      store.start(path, HOW, ROWS.shape, "float32")
+      store_write.start(path, HOW, ROWS.shape, "float32")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -322,15 +339,17 @@ def test_a_missing_array_is_named(tmp_path):
 
 def test_a_link_in_an_unfinished_store_is_not_written_through(tmp_path):
   path, mine = tmp_path / "a", tmp_path / "mine"
-  writer = store.put(store.start(path, HOW, ROWS.shape, "float32"), ROWS[:4])
+  writer = store_write.put(
+    store_write.start(path, HOW, ROWS.shape, "float32"), ROWS[:4]
+  )
   (path / "encodings.part").rename(mine)
   before = mine.read_bytes()
   (path / "encodings.part").symlink_to(mine)
   with pytest.raises(errors.StoreError, match=r"encodings\.part"):
-    store.put(writer, ROWS[4:])
+    store_write.put(writer, ROWS[4:])
   with pytest.raises(errors.StoreError, match="symbolic link"):
-    store.start(path, HOW, ROWS.shape, "float32")
-  store.discard(writer)
+    store_write.start(path, HOW, ROWS.shape, "float32")
+  store_write.discard(writer)
   assert mine.read_bytes() == before
   assert not path.exists()
 
@@ -348,21 +367,25 @@ def test_a_link_in_an_unfinished_store_is_not_written_through(tmp_path):
 )
 def test_wrong_columns_never_reach_the_disk(tmp_path, columns, problem):
   how = HOW | {"classes": ["cat", "dog"]}
-  writer = store.put(store.start(tmp_path / "a", how, ROWS.shape, "float32"), ROWS)
+  writer = store_write.put(
+    store_write.start(tmp_path / "a", how, ROWS.shape, "float32"), ROWS
+  )
   before = _bytes(tmp_path / "a")
   with pytest.raises(errors.StoreError, match=problem):
-    store.finish(writer, *columns)
+    store_write.finish(writer, *columns)
   assert _bytes(tmp_path / "a") == before
 
 
 def test_a_store_that_lacks_rows_is_not_finished(tmp_path):
-  writer = store.put(store.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS[:6])
+  writer = store_write.put(
+    store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS[:6]
+  )
   with pytest.raises(errors.StoreError, match="6 of 10 rows"):
     _finish(writer)
   with pytest.raises(errors.StoreError, match="do not fit"):
-    store.put(writer, ROWS)
+    store_write.put(writer, ROWS)
   with pytest.raises(errors.StoreError, match="do not fit"):
-    store.put(writer, ROWS[:4, :2])
+    store_write.put(writer, ROWS[:4, :2])
 
 
 @pytest.mark.parametrize("classes", [("cat", "dog"), ("cat", "dog", "Füchse 狐")])
@@ -370,23 +393,25 @@ def test_class_names_are_kept_and_compared(tmp_path, classes):
   labels = np.arange(10, dtype=np.int32) % 2
   how = HOW | {"classes": list(classes)}
   path = _make(tmp_path / "a", how, labels)
-  assert tuple(store.open_store(path).meta["classes"]) == classes
-  assert store.start(path, how, ROWS.shape, "float32") is None
+  assert tuple(store_read.open_store(path).meta["classes"]) == classes
+  assert store_write.start(path, how, ROWS.shape, "float32") is None
   for other in (HOW, HOW | {"classes": ["dog", "cat"]}):
     with pytest.raises(errors.StoreError, match="begun with classes"):
-      store.start(path, other, ROWS.shape, "float32")
+      store_write.start(path, other, ROWS.shape, "float32")
 
 
 def test_a_store_of_before_there_were_class_names_is_complete(tmp_path):
   path = _make(tmp_path / "a")
   before = _bytes(path)
   how = HOW | {"classes": ["cat"]}
-  assert store.start(path, how, ROWS.shape, "float32") is None
+  assert store_write.start(path, how, ROWS.shape, "float32") is None
   assert _bytes(path) == before
-  begun = store.put(store.start(tmp_path / "b", HOW, ROWS.shape, "float32"), ROWS[:4])
-  again = store.start(tmp_path / "b", how, ROWS.shape, "float32")
+  begun = store_write.put(
+    store_write.start(tmp_path / "b", HOW, ROWS.shape, "float32"), ROWS[:4]
+  )
+  again = store_write.start(tmp_path / "b", how, ROWS.shape, "float32")
   assert again.rows == begun.rows
-  assert _finish(store.put(again, ROWS[4:])).meta["classes"] == ["cat"]
+  assert _finish(store_write.put(again, ROWS[4:])).meta["classes"] == ["cat"]
 
 
 ENCODED = {
@@ -397,14 +422,14 @@ ENCODED = {
 
 
 def test_what_made_a_store_is_one_readable_line():
-  assert store.identity(ENCODED) == (
+  assert store_format.identity(ENCODED) == (
     "resnet34 224px bilinear, half-pixel centres mean 0.485 0.456 0.406"
     " std 0.229 0.224 0.225 float32 sha256:" + "ab" * 32
   )
-  assert store.identity({"encoder": "CLIP ViT-B/32", "storage": "float16"}) == (
+  assert store_format.identity({"encoder": "CLIP ViT-B/32", "storage": "float16"}) == (
     "CLIP ViT-B/32"
   )
-  assert store.identity({}) == store.identity({"encoder": ""}) == ""
+  assert store_format.identity({}) == store_format.identity({"encoder": ""}) == ""
 
 
 @pytest.mark.parametrize(
@@ -415,14 +440,16 @@ def test_what_made_a_store_is_one_readable_line():
   ],
 )  # fmt: skip
 def test_another_way_to_encode_is_another_identity(change):
-  assert store.identity(ENCODED | change) != store.identity(ENCODED)
+  assert store_format.identity(ENCODED | change) != store_format.identity(ENCODED)
 
 
 def test_what_does_not_change_encodings_leaves_the_identity(tmp_path):
   same = ENCODED | {"weights": "b.pth", "storage": "float16", "classes": ["cat"]}
-  assert store.identity(same) == store.identity(ENCODED)
+  assert store_format.identity(same) == store_format.identity(ENCODED)
   path = _make(tmp_path / "a", ENCODED)
-  assert store.identity(store.open_store(path).meta) == store.identity(ENCODED)
+  assert store_format.identity(
+    store_read.open_store(path).meta
+  ) == store_format.identity(ENCODED)
 
 
 LEFT = [".ids.npy.x1y2_3zq", ".meta.json.0123456789ab", ".partial.json.abcdefgh"]
@@ -435,18 +462,20 @@ def test_what_killed_processes_left_is_cleaned_away(tmp_path):
   for name in (*LEFT, "partial.json", *mine):
     (path / name).write_bytes(b"x")
   removed = []
-  store.clean(path, lambda file: (removed.append(file.name), file.unlink()))
+  leftovers.clean(path, lambda file: (removed.append(file.name), file.unlink()))
   assert sorted(removed) == sorted([*LEFT, "partial.json"])
   assert set(_bytes(path)) == set(whole) | set(mine)
-  store.clean(path)
+  leftovers.clean(path)
 
 
 def test_the_note_of_an_unfinished_store_is_not_cleaned_away(tmp_path):
-  store.put(store.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS[:4])
+  store_write.put(
+    store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32"), ROWS[:4]
+  )
   before = _bytes(tmp_path / "a")
   for name in LEFT:
     (tmp_path / "a" / name).write_bytes(b"x")
-  store.clean(tmp_path / "a")
+  leftovers.clean(tmp_path / "a")
   assert _bytes(tmp_path / "a") == before
 
 
@@ -457,9 +486,9 @@ def test_leftovers_of_a_process_that_erases_now_stay(tmp_path):
   (path / "lock").write_bytes(b"")
   with (path / "lock").open() as file:
     fcntl.flock(file, fcntl.LOCK_EX)
-    assert store.start(path, HOW, ROWS.shape, "float32") is None
+    assert store_write.start(path, HOW, ROWS.shape, "float32") is None
     assert (path / ".meta.json.0123456789ab").exists()
-  assert store.start(path, HOW, ROWS.shape, "float32") is None
+  assert store_write.start(path, HOW, ROWS.shape, "float32") is None
   assert not (path / ".meta.json.0123456789ab").exists()
 
 
@@ -477,18 +506,18 @@ def test_arrays_of_somebody_else_are_left_alone(tmp_path):
   (tmp_path / LEFT[0]).write_bytes(b"x")
   before = _bytes(tmp_path)
   with pytest.raises(errors.StoreError, match="empty folder"):
-    store.start(tmp_path, HOW, ROWS.shape, "float32")
+    store_write.start(tmp_path, HOW, ROWS.shape, "float32")
   assert _bytes(tmp_path) == before
 
 
 @pytest.mark.parametrize("damage", [os.unlink, lambda p: os.truncate(p, 100)])
 def test_rows_that_are_gone_are_made_again(tmp_path, damage):
   path = tmp_path / "a"
-  store.put(store.start(path, HOW, ROWS.shape, "float32"), ROWS[:6])
+  store_write.put(store_write.start(path, HOW, ROWS.shape, "float32"), ROWS[:6])
   damage(path / "encodings.part")
-  again = store.start(path, HOW, ROWS.shape, "float32")
+  again = store_write.start(path, HOW, ROWS.shape, "float32")
   assert again.rows == 0
-  _finish(store.put(again, ROWS))
+  _finish(store_write.put(again, ROWS))
   assert _bytes(path) == _bytes(_make(tmp_path / "b"))
 
 
@@ -499,7 +528,7 @@ def test_a_row_whose_erasure_was_interrupted_is_left_out(tmp_path):
   rows[4], labels[4] = 0, -1
   np.save(path / "encodings.npy", rows)
   np.save(path / "labels.npy", labels)
-  assert store.open_store(path).ids.tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+  assert store_read.open_store(path).ids.tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
   rows[4] = ROWS[4]
   np.save(path / "encodings.npy", rows)
   _refuses(path, "label -1")
@@ -511,7 +540,7 @@ def test_erased_rows_are_left_out_and_the_others_still_increase(tmp_path):
   ids[[0, 5, 9]] = labels[[0, 5, 9]] = -1
   np.save(path / "ids.npy", ids)
   np.save(path / "labels.npy", labels)
-  assert store.open_store(path).ids.tolist() == [1, 2, 3, 4, 6, 7, 8]
+  assert store_read.open_store(path).ids.tolist() == [1, 2, 3, 4, 6, 7, 8]
   ids[7] = 6
   np.save(path / "ids.npy", ids)
   _refuses(path, "occur twice")
@@ -520,14 +549,14 @@ def test_erased_rows_are_left_out_and_the_others_still_increase(tmp_path):
 def test_opening_looks_at_the_columns_only(tmp_path):
   """60,000 rows of 512: opening must not take as long as reading 120 MB."""
   count, path = 60_000, tmp_path / "a"
-  writer = store.start(path, HOW, (count, 512), "float32")
+  writer = store_write.start(path, HOW, (count, 512), "float32")
   (path / "partial.json").write_text(json.dumps({"how": HOW, "rows": count}))
-  store.finish(
+  store_write.finish(
     writer, np.arange(count), np.zeros(count, np.int32), np.zeros(count, np.uint8)
   )
   times = []
   for _ in range(5):
     began = time.perf_counter()
-    store.open_store(path)
+    store_read.open_store(path)
     times.append(time.perf_counter() - began)
   assert min(times) < 0.01

@@ -16,7 +16,7 @@ import pytest
 
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
-from legonet_jax.store import store
+from legonet_jax.store import read as store_read, write as store_write
 
 CALLS = (
   "open", "write", "pwrite", "replace", "rename", "fsync", "unlink", "mkdir", "rmdir",
@@ -89,15 +89,15 @@ def _bytes(path):
 
 def encode(folder, rows=ROWS):
   """As `legonet encode` does it, in batches of four."""
-  writer = store.start(folder, HOW, rows.shape, "float32")
+  writer = store_write.start(folder, HOW, rows.shape, "float32")
   if writer is None:
     return
   try:
     for row in range(writer.rows, len(rows), 4):
-      writer = store.put(writer, rows[row : row + 4])
-    store.finish(writer, *COLUMNS)
+      writer = store_write.put(writer, rows[row : row + 4])
+    store_write.finish(writer, *COLUMNS)
   except errors.LegoError:
-    store.discard(writer)
+    store_write.discard(writer)
     raise
 
 
@@ -125,7 +125,7 @@ def command(request):
 def _require_whole_or_nothing(folder, whole):
   """No reader ever takes half a store for a whole one."""
   try:
-    found = store.open_store(folder, verify=True)
+    found = store_read.open_store(folder, verify=True)
   except errors.StoreError:
     return
   np.testing.assert_array_equal(found.encodings, ROWS)

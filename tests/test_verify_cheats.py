@@ -19,6 +19,7 @@ from run_world import (
 
 from legonet_jax.cli import main as cli
 from legonet_jax.runs import journal, run as run_lib, verify as verify_lib
+from legonet_jax.store import rows as store_rows
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +72,10 @@ def store_from_backup(path, made):
 def learned_from_backup(path, made):
   """A learned row that was forgotten is written into the store again."""
   store = next((path / "learned").iterdir())
-  from legonet_jax.runs import rows as rows_lib
 
   run = run_lib.load(path)
-  rows = rows_lib.Rows(*NEW, NEW_IDS, np.zeros(3, np.uint8))
-  rows_lib.land(store, rows, run.cfg.encoder)
+  rows = store_rows.StoreRows(*NEW, NEW_IDS, np.zeros(3, np.uint8))
+  store_rows.land(store, rows, run.cfg.encoder)
 
 
 def store_and_sums_from_backup(path, made):
@@ -118,12 +118,11 @@ def no_key(path, made):
 
 def changed_test_row(path, made):
   """A row that the model does not hold; its sum in meta.json is put right."""
-  from legonet_jax.runs import rows as rows_lib
 
   store = path.parent / "store"
-  rows = rows_lib.read(store)
+  rows = store_rows.read(store)
   shutil.rmtree(store)
-  rows_lib.land(store, rows, "")
+  store_rows.land(store, rows, "")
 
 
 CHEATS = {

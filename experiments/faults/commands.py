@@ -15,7 +15,7 @@ from legonet_jax.io import lock
 from legonet_jax.runs import requests as requests_lib, run as run_lib, service
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
-from legonet_jax.store import store as store_lib
+from legonet_jax.store import read as store_read
 
 Requests = Sequence[Request]
 
@@ -179,7 +179,7 @@ def _import_to(world: World, out: pathlib.Path) -> None:
 
 def check_import(world: World) -> list[str]:
   """The store has the bytes of the one that nothing came in between."""
-  store_lib.open_store(world.store, verify=True)
+  store_read.open_store(world.store, verify=True)
   found, whole = (
     {p.name: p.read_bytes() for p in folder.iterdir()}
     for folder in (world.store, world.tools / "whole")

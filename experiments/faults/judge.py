@@ -25,7 +25,7 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.layout import Layout
-from legonet_jax.store import store as store_lib
+from legonet_jax.store import read as store_read
 
 
 def judge_crashed(
@@ -57,14 +57,14 @@ def judge_crashed(
 def _judge_store(scenario: Scenario, world: World) -> list[str]:
   """No reader ever takes half a store for a whole one."""
   try:
-    found = store_lib.open_store(world.store, verify=True)
+    found = store_read.open_store(world.store, verify=True)
   except errors.StoreError:
     return []
   except Exception as e:
     return [f"crashed: opening the store raises {say(e)}"]
   if scenario.held:  # it was there before
     return []
-  whole = store_lib.open_store(world.tools / "whole")
+  whole = store_read.open_store(world.tools / "whole")
   same = np.array_equal(found.encodings, whole.encodings)
   same = same and np.array_equal(found.ids, whole.ids)
   return [] if same else ["crashed: half a store passes for a whole one"]

@@ -11,8 +11,9 @@ import numpy as np
 import legonet_jax as lego
 from legonet_jax.core import ids as ids_lib
 from legonet_jax.core.ids import Ids
-from legonet_jax.runs import requests as requests_lib, rows as rows_lib, run as run_lib
+from legonet_jax.runs import requests as requests_lib, run as run_lib
 from legonet_jax.runs.requests import Request
+from legonet_jax.store import rows as store_rows
 
 CLASSES = ("cat", "dog", "emu")
 _DIM, _COUNT, _NEW = 12, 60, 3
@@ -93,8 +94,8 @@ def make_store(path: pathlib.Path, ids: Ids) -> None:
   """A store of some samples."""
   at = np.isin(EVERYONE, ids)
   split = np.zeros(int(at.sum()), np.uint8)
-  rows = rows_lib.Rows(ENCODINGS[at], LABELS[at], EVERYONE[at], split)
-  rows_lib.land(path, rows, CONFIG.encoder, CLASSES)
+  rows = store_rows.StoreRows(ENCODINGS[at], LABELS[at], EVERYONE[at], split)
+  store_rows.land(path, rows, CONFIG.encoder, CLASSES)
 
 
 def make_run(world: World) -> None:

@@ -15,7 +15,7 @@ from legonet_jax import data, errors
 from legonet_jax.core.digest import environment
 from legonet_jax.encoder import encode as encode_lib, resnet, weights
 from legonet_jax.io import files
-from legonet_jax.store import store
+from legonet_jax.store import write as store_write
 
 _EXAMPLES = """\
 examples:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
   how = describe(spec, loaded, dataset, batch, devices, args.storage)
   done, began = 0, time.perf_counter()
   with files.folders_for(args.out):
-    writer = store.start(args.out, how, shape, args.storage)
+    writer = store_write.start(args.out, how, shape, args.storage)
     if writer is not None:
       params = encode_lib.prepare(spec, loaded.variables)
       encode = functools.partial(encode_lib.encode_images, spec)
@@ -121,7 +121,7 @@ def describe(
 
 
 def _encode_all(
-  writer: store.Writer,
+  writer: store_write.Writer,
   encode: encode_lib.Encode,
   params: encode_lib.Params,
   dataset: data.Dataset,
@@ -137,12 +137,12 @@ def _encode_all(
   try:
     with bar:
       for rows in batches:
-        writer = store.put(writer, rows)
+        writer = store_write.put(writer, rows)
         bar.update(len(rows))
-    store.finish(writer, dataset.ids, dataset.labels, dataset.split)
+    store_write.finish(writer, dataset.ids, dataset.labels, dataset.split)
   except errors.LegoError:
     # A damaged image, or numbers that do not fit: what mends it changes the store.
-    store.discard(writer)
+    store_write.discard(writer)
     raise
   return total - first
 

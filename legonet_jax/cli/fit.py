@@ -6,9 +6,10 @@ from typing import Any
 
 from legonet_jax.cli import common, console, signed
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.runs import attest, journal, rows as rows_lib, run as run_lib
+from legonet_jax.runs import attest, journal, run as run_lib
 from legonet_jax.solvers.ridge import Ridge
 from legonet_jax.solvers.sgd import Sgd
+from legonet_jax.store import read as store_read, rows as store_rows
 
 _TEXT = """\
 Fits a LegoNet on the training samples of an encoding store and keeps it in a run
@@ -62,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
   key = signed.load_key(args)
   classes = args.classes
   if classes is None:
-    names = rows_lib.classes_of(args.store)
-    labels = rows_lib.read(args.store).labels
+    names = store_read.classes_of(args.store)
+    labels = store_rows.read(args.store).labels
     classes = int(labels.max(initial=0)) + 1 if names is None else len(names)
   cfg = LegoConfig(
     num_classes=classes,
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     key_noise=args.key_noise,
     feature_map=args.feature_map,
     feature_range=args.feature_range,
-    encoder=rows_lib.encoder_of(args.store),
+    encoder=store_read.encoder_of(args.store),
     aggregate=args.aggregate,
     solver=_solver(args),
   )

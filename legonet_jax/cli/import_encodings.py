@@ -16,7 +16,7 @@ from legonet_jax.data import (
   npz,
 )
 from legonet_jax.io import download
-from legonet_jax.store import store
+from legonet_jax.store import write as store_write
 
 _LONGEST_NAME = 300
 _EXAMPLES = """\
@@ -85,10 +85,10 @@ def run(args: argparse.Namespace) -> int:
   if classes is not None:
     count = int(labels.max()) + 1
     how["classes"] = list(names.check_classes(args.file.name, classes, count))
-  writer = store.start(args.out, how, rows.shape, args.storage)
+  writer = store_write.start(args.out, how, rows.shape, args.storage)
   if writer is not None:
-    writer = store.put(writer, rows[writer.rows :])
-    store.finish(
+    writer = store_write.put(writer, rows[writer.rows :])
+    store_write.finish(
       writer, ids.astype(np.int64), labels.astype(np.int32), split.astype(np.uint8)
     )
   if args.json:

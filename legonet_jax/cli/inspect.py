@@ -15,7 +15,7 @@ from legonet_jax.runs import (
   service,
 )
 from legonet_jax.runs.layout import Layout
-from legonet_jax.store import store as store_lib
+from legonet_jax.store import read as store_read
 
 _STATUS = """\
 Where a run stands: samples, adapters, masked ones, requests that are not complete, its
@@ -51,7 +51,7 @@ def status(args: argparse.Namespace) -> int:
   stores: list[dict[str, Any]] = []
   for store in manifest.stores:
     try:
-      held = store_lib.open_store(rows_lib.resolve(args.path, store))
+      held = store_read.open_store(rows_lib.resolve(args.path, store))
       erased = int(held.meta.get("erased", 0))
       stores.append({"store": store, "rows": len(held.ids), "erased": erased})
     except errors.LegoError as e:

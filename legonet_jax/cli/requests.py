@@ -10,6 +10,7 @@ from legonet_jax import errors
 from legonet_jax.cli import common, console, signed, table as table_lib
 from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.ids import Ids
+from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.runs import (
   admission,
   layout as layout_lib,
@@ -20,7 +21,7 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
-from legonet_jax.store.erase import is_store
+from legonet_jax.store.read import is_store
 
 _UNLEARN = """\
 Forgets samples for good. The request is on disk before anything changes; it is complete
@@ -205,7 +206,7 @@ def _new_samples(
   """The request to learn rows of a store or of an `.npz`."""
   rows = table.rows
   if ids is None:
-    ids = np.setdiff1d(rows.ids[rows.split == rows_lib.TRAIN], run.state.ids)
+    ids = np.setdiff1d(rows.ids[rows.split == dataset_lib.TRAIN], run.state.ids)
   rows = table_lib.take_ids(rows, samples_lib.check_ids(ids), args.encodings)
   relearn = args.allow_relearn
   if is_store(args.encodings):

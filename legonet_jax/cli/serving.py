@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.cli import common, table as table_lib
 from legonet_jax.core.prediction import predict_array
+from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import files, untrusted, zips
 from legonet_jax.runs import rows as rows_lib
-from legonet_jax.runs.rows import Rows
 from legonet_jax.runs.run import Run
+from legonet_jax.store import rows as store_rows
+from legonet_jax.store.rows import StoreRows
 
 _PREDICT = """\
 Class probabilities of encodings. Masked adapters (unlearn --defer) take no part:
@@ -34,7 +36,7 @@ example:
   legonet evaluate run
 """
 _ANSWERS = {"ids.npy", "probabilities.npy", "classes.npy"}
-_SPLITS = {"train": rows_lib.TRAIN, "test": rows_lib.TEST}
+_SPLITS = {"train": dataset_lib.TRAIN, "test": dataset_lib.TEST}
 
 
 def register(commands: Any) -> None:
@@ -104,7 +106,7 @@ def evaluate(args: argparse.Namespace) -> int:
   table = table_lib.read_table(source)
   numbers = args.label_numbers or args.encodings is None
   if args.encodings is None:
-    mask = table.rows.split == rows_lib.TEST
+    mask = table.rows.split == dataset_lib.TEST
     table = table._replace(rows=table_lib.take(table.rows, mask))
   test = table_lib.match_labels(table, run.classes, source, numbers)
   if test.labels.max(initial=0) >= run.cfg.num_classes:
@@ -137,19 +139,19 @@ def _are_answers(path: pathlib.Path) -> bool:
     return False
 
 
-def _retained(run: Run) -> Rows:
+def _retained(run: Run) -> StoreRows:
   parts = [
-    rows_lib.read(rows_lib.resolve(run.layout.root, s), run.state.ids, run.classes)
+    store_rows.read(rows_lib.resolve(run.layout.root, s), run.state.ids, run.classes)
     for s in run.manifest.stores
   ]
-  return rows_lib.merge(parts)
+  return store_rows.merge(parts)
 
 
 def _name(run: Run, number: int) -> str | None:
   return None if run.classes is None else run.classes[number]
 
 
-def _answers(run: Run, rows: Rows) -> NDArray[np.float32]:
+def _answers(run: Run, rows: StoreRows) -> NDArray[np.float32]:
   if not np.asarray(run.state.model.live).any():
     raise errors.RunError(
       "all adapters are masked, so there is nothing to answer from; run `legonet heal`"

@@ -11,9 +11,9 @@ from legonet_jax.core import features
 from legonet_jax.core.ids import Ids
 from legonet_jax.data import dataset as dataset_lib, names, npz
 from legonet_jax.io import untrusted
-from legonet_jax.runs import rows as rows_lib
-from legonet_jax.runs.rows import Classes, Rows
-from legonet_jax.store.erase import is_store
+from legonet_jax.store import read as store_read, rows as store_rows
+from legonet_jax.store.read import Classes, is_store
+from legonet_jax.store.rows import StoreRows
 
 _BLOCK = 1 << 16
 
@@ -21,7 +21,7 @@ _BLOCK = 1 << 16
 class Table(NamedTuple):
   """Rows, and the names of their labels if they are known."""
 
-  rows: Rows
+  rows: StoreRows
   classes: Classes
 
 
@@ -36,9 +36,9 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
     DataError: if it is neither, or a column is wrong.
   """
   if is_store(path):
-    found = rows_lib.read(path)
+    found = store_rows.read(path)
     _check_numbers(path, found.encodings)
-    return Table(found, rows_lib.classes_of(path))
+    return Table(found, store_read.classes_of(path))
   if path.is_dir() or not path.exists():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
   arrays = untrusted.read_npz(path)
@@ -67,7 +67,7 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
   named = npz.read_classes(str(path), arrays)
   if named is not None:
     named = names.check_classes(str(path), named, int(y.max()) + 1)
-  rows = Rows(
+  rows = StoreRows(
     encodings[order], y.astype(np.int32), ids.astype(np.int64), split.astype(np.uint8)
   )
   return Table(rows, named)
@@ -84,12 +84,12 @@ def _check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
       )
 
 
-def take(rows: Rows, mask: NDArray[Any]) -> Rows:
+def take(rows: StoreRows, mask: NDArray[Any]) -> StoreRows:
   """The rows where `mask` [N] holds."""
-  return Rows(*(column[mask] for column in rows))
+  return StoreRows(*(column[mask] for column in rows))
 
 
-def take_ids(rows: Rows, ids: Ids, where: pathlib.Path) -> Rows:
+def take_ids(rows: StoreRows, ids: Ids, where: pathlib.Path) -> StoreRows:
   """The rows of `ids` [m]; UnknownIdError if one is not there."""
   unknown = np.setdiff1d(ids, rows.ids)
   if len(unknown):
@@ -101,7 +101,7 @@ def take_ids(rows: Rows, ids: Ids, where: pathlib.Path) -> Rows:
 
 def match_labels(
   table: Table, classes: Classes, where: pathlib.Path, numbers: bool
-) -> Rows:
+) -> StoreRows:
   """The rows with labels as numbers of a run's classes.
 
   Args:
@@ -126,5 +126,5 @@ def match_labels(
       f"{where} names its classes, and the run does not; if its labels are the run's"
       " numbers all the same, say so with --label-numbers"
     )
-  labels = rows_lib.renumber(table.rows.labels, table.classes, classes, str(where))
+  labels = store_rows.renumber(table.rows.labels, table.classes, classes, str(where))
   return table.rows._replace(labels=labels)

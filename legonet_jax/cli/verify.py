@@ -7,18 +7,19 @@ from typing import Any
 from legonet_jax import errors
 from legonet_jax.cli import common, console, signed, table as table_lib
 from legonet_jax.core import samples as samples_lib
+from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.runs import (
   attest,
   certificate as certificate_lib,
   journal,
   key_files,
   repair as repair_lib,
-  rows as rows_lib,
   service,
   verify as verify_lib,
 )
 from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.layout import Layout
+from legonet_jax.store import rows as store_rows
 
 _VERIFY = """\
 Checks a run: the journal's chain, every file of the checkpoint, the digests, the
@@ -216,7 +217,7 @@ def _verify_certificate(args: argparse.Namespace) -> int:
   rows = _retained(args, table)
   classes = claimed.get("classes")
   if classes is not None and table.classes is not None:
-    labels = rows_lib.renumber(
+    labels = store_rows.renumber(
       rows.labels, table.classes, tuple(classes), str(args.encodings)
     )
     rows = rows._replace(labels=labels)
@@ -242,10 +243,10 @@ def _verify_certificate(args: argparse.Namespace) -> int:
   return _report(args, checks, None)
 
 
-def _retained(args: argparse.Namespace, table: table_lib.Table) -> rows_lib.Rows:
+def _retained(args: argparse.Namespace, table: table_lib.Table) -> store_rows.StoreRows:
   rows = table.rows
   if args.ids_file is None:
-    return table_lib.take(rows, rows.split == rows_lib.TRAIN)
+    return table_lib.take(rows, rows.split == dataset_lib.TRAIN)
   wanted = samples_lib.check_ids(common.read_ids_file(args.ids_file))
   return table_lib.take_ids(rows, wanted, args.encodings)
 

@@ -19,7 +19,7 @@ from legonet_jax.encoder.resnet import (
   init,
 )
 from legonet_jax.encoder.weights import Weights, from_torchvision, load, pretrained_path
-from legonet_jax.store.store import Encodings, open_store
+from legonet_jax.store.read import Encodings, open_store
 
 __all__ = [
   "Encodings",

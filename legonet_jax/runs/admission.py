@@ -24,8 +24,12 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
-from legonet_jax.store import store as store_lib
-from legonet_jax.store.erase import OnStep, is_store
+from legonet_jax.store import (
+  format as store_format,
+  read as store_read,
+)
+from legonet_jax.store.erase import OnStep
+from legonet_jax.store.read import is_store
 
 Batch = list[tuple[str, Request]]
 # What is wrong with a request itself, so that waiting does not help. All other errors
@@ -217,7 +221,7 @@ def new_rows(
     if request.store:
       path = pathlib.Path(request.store)
       others = [store for store in stores if store != request.store]
-      _require_new(source._replace(stores=others), rows_lib.read_ids(path))
+      _require_new(source._replace(stores=others), store_read.read_ids(path))
       _require_encoder(run, path)
       _require_classes(run, path)
       source = source._replace(stores=[request.store])
@@ -282,7 +286,7 @@ def _require_not_forgotten(session: Session, request: Request) -> None:
 
 def _require_new(source: rows_lib.Source, ids: Ids) -> None:
   for store in source.stores:
-    held = rows_lib.read_ids(rows_lib.resolve(source.root, store))
+    held = store_read.read_ids(rows_lib.resolve(source.root, store))
     taken = np.intersect1d(ids, held)
     if len(taken):
       raise errors.DuplicateIdError(
@@ -292,11 +296,11 @@ def _require_new(source: rows_lib.Source, ids: Ids) -> None:
 
 
 def _require_encoder(run: Run, path: pathlib.Path) -> None:
-  theirs, ours = rows_lib.encoder_of(path), run.cfg.encoder
+  theirs, ours = store_read.encoder_of(path), run.cfg.encoder
   first = run.layout.root / run.manifest.stores[0]
-  meta = store_lib.open_store(first).meta if is_store(first) else {}
+  meta = store_read.open_store(first).meta if is_store(first) else {}
   if ours and ours == meta.get("weights_sha256"):  # of an earlier version
-    ours = store_lib.identity(meta)
+    ours = store_format.identity(meta)
   if theirs != ours:
     raise errors.SamplesMismatchError(
       f"{path} was made by another encoder ({theirs or 'not named'}, not"
@@ -306,7 +310,7 @@ def _require_encoder(run: Run, path: pathlib.Path) -> None:
 
 def _require_classes(run: Run, path: pathlib.Path) -> None:
   """Raises if one of run and store names its classes and the other does not."""
-  theirs = rows_lib.classes_of(path)
+  theirs = store_read.classes_of(path)
   if (theirs is None) != (run.classes is None):
     which, other = ("the run", path) if theirs is None else (path, "the run")
     raise errors.SamplesMismatchError(

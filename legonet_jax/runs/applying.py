@@ -13,6 +13,7 @@ from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
 from legonet_jax.core.task import Progress
 from legonet_jax.core.transition import Info, rebuild
+from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.runs import (
   admission,
   checkpoint,
@@ -25,6 +26,7 @@ from legonet_jax.runs.admission import Batch
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
+from legonet_jax.store import rows as store_rows
 from legonet_jax.store.erase import OnStep
 
 _NONE = np.zeros(0, np.int64)
@@ -204,13 +206,13 @@ def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]
   if request.encodings is None or request.labels is None:
     new = request.store
     return stores if not new or new in stores else [*stores, new]
-  rows = rows_lib.Rows(
+  rows = store_rows.StoreRows(
     np.asarray(request.encodings),
     np.asarray(request.labels),
     request.ids,
-    np.full(len(request.ids), rows_lib.TRAIN, np.uint8),
+    np.full(len(request.ids), dataset_lib.TRAIN, np.uint8),
   )
-  rows_lib.land(run.layout.learned / name, rows, run.cfg.encoder, run.classes)
+  store_rows.land(run.layout.learned / name, rows, run.cfg.encoder, run.classes)
   return [*stores, f"learned/{name}"]
 
 
@@ -218,10 +220,10 @@ def _merge_stores(run: Run, name: str) -> list[str]:
   """The run's stores, those that it owns merged into one without erased rows."""
   own = [s for s in run.manifest.stores if not pathlib.Path(s).is_absolute()]
   others = [s for s in run.manifest.stores if s not in own]
-  parts = [rows_lib.read(rows_lib.resolve(run.layout.root, s)) for s in own]
+  parts = [store_rows.read(rows_lib.resolve(run.layout.root, s)) for s in own]
   parts = [part for part in parts if len(part.ids)]
   if not parts:
     return others
-  merged = rows_lib.merge(parts)
-  rows_lib.land(run.layout.learned / name, merged, run.cfg.encoder, run.classes)
+  merged = store_rows.merge(parts)
+  store_rows.land(run.layout.learned / name, merged, run.cfg.encoder, run.classes)
   return [*others, f"learned/{name}"]

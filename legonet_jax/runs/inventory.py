@@ -22,7 +22,7 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.run import Run
-from legonet_jax.store import erase, store as store_lib
+from legonet_jax.store import erase, read as store_read
 
 _ARRAYS = ("encodings", "ids", "labels", "split")
 _STORE_FILES = {"meta.json", *(f"{name}.npy" for name in _ARRAYS)}
@@ -123,7 +123,7 @@ def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Chec
     try:
       path = rows_lib.resolve(run.layout.root, store)
       problem = _store_problem(path, known.get(store), busy)
-      held = rows_lib.read_ids(path)
+      held = store_read.read_ids(path)
       details.append(f"{len(held)} rows")
     except (errors.LegoError, FileNotFoundError) as e:
       problem = str(e)
@@ -142,7 +142,7 @@ def _store_problem(path: pathlib.Path, record: erase.Record | None, busy: str) -
   if other and not at_work:
     return f"{path / min(other)} does not belong to the store"
   try:
-    store = store_lib.open_store(path, verify=True)
+    store = store_read.open_store(path, verify=True)
   except errors.StoreError:
     if at_work:  # rows are being erased, and the sums follow
       return ""
@@ -178,7 +178,7 @@ def _check_forgotten(run: Run, entries: list[journal.Entry], busy: str) -> Check
   if tombstones.key_name(key) != journal.latest(entries, "key"):
     return Check("forgotten", False, f"{run.layout.forgotten_key} is another run's")
   for store in run.manifest.stores:
-    ids = rows_lib.read_ids(rows_lib.resolve(run.layout.root, store))
+    ids = store_read.read_ids(rows_lib.resolve(run.layout.root, store))
     ids = ids[~np.isin(ids, run.state.ids)]
     back = int(tombstones.find_marked(key, marks, ids).sum())
     if back:

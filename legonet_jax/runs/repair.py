@@ -15,6 +15,7 @@ from legonet_jax.core import requests
 from legonet_jax.core.digest import digest, environment
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.task import Progress
+from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
@@ -28,7 +29,7 @@ from legonet_jax.runs import (
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run, Session, no_step
-from legonet_jax.store import erase
+from legonet_jax.store import erase, rows as store_rows
 from legonet_jax.store.erase import OnStep
 
 
@@ -177,10 +178,10 @@ def _training_ids(
 ) -> Ids | None:
   """All training rows of the stores that were not forgotten."""
   try:
-    parts = [rows_lib.read(rows_lib.resolve(source.root, s)) for s in source.stores]
+    parts = [store_rows.read(rows_lib.resolve(source.root, s)) for s in source.stores]
   except (errors.LegoError, OSError):
     return None
-  found = [part.ids[part.split == rows_lib.TRAIN] for part in parts]
+  found = [part.ids[part.split == dataset_lib.TRAIN] for part in parts]
   ids = np.concatenate([np.zeros(0, np.int64), *found])
   return ids[~tombstones.find_marked(key, marks, ids)]
 

@@ -19,6 +19,7 @@ from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState
 from legonet_jax.core.task import Progress
+from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import durable, files, lock, untrusted
 from legonet_jax.runs import (
   checkpoint,
@@ -29,7 +30,11 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.layout import Layout, Settings
-from legonet_jax.store import erase, store as store_lib
+from legonet_jax.store import (
+  erase,
+  read as store_read,
+  rows as store_rows,
+)
 from legonet_jax.store.erase import OnStep
 
 
@@ -40,7 +45,7 @@ class Run(NamedTuple):
   cfg: LegoConfig
   state: LegoState
   manifest: Manifest
-  classes: rows_lib.Classes = None
+  classes: store_read.Classes = None
 
   @property
   def source(self) -> rows_lib.Source:
@@ -201,7 +206,7 @@ def create(
   if store.resolve() in path.resolve().parents:
     raise errors.RunError(f"{path} is inside of the store; give a folder elsewhere")
   samples = _first_samples(cfg, store, ids)
-  classes = rows_lib.classes_of(store)
+  classes = store_read.classes_of(store)
   if classes is not None and len(classes) != cfg.num_classes:
     raise errors.ConfigError(
       f"num_classes is {cfg.num_classes}, but {store} names {len(classes)} classes; use"
@@ -280,9 +285,9 @@ def fixed_files(layout: Layout, cfg: LegoConfig) -> dict[str, str]:
 
 
 def _first_samples(cfg: LegoConfig, path: pathlib.Path, ids: Ids | None) -> Samples:
-  store_lib.open_store(path, verify=True)
-  rows = rows_lib.read(path)
-  chosen = rows.split == rows_lib.TRAIN
+  store_read.open_store(path, verify=True)
+  rows = store_rows.read(path)
+  chosen = rows.split == dataset_lib.TRAIN
   if ids is not None:
     chosen = np.isin(rows.ids, samples_lib.check_ids(ids))
     unknown = np.setdiff1d(ids, rows.ids)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core.ids import Ids
 from legonet_jax.io import durable, lock, untrusted
-from legonet_jax.store import store as store_lib
+from legonet_jax.store import leftovers, read
 
 OnStep = Callable[[str], None]
 Record = dict[str, Any]
@@ -48,10 +48,10 @@ def erase(
   Returns:
     How many rows were erased now.
   """
-  require_store(path)
+  read.require_store(path)
   advice = "it erases rows there; try again when it is done"
   with lock.hold(path, wait=wait, advice=advice):
-    store_lib.clean(path)
+    leftovers.clean(path)
     meta = untrusted.read_json(path / "meta.json", follow=False)
     raw = untrusted.read_npy(path / "ids.npy", follow=False)
     if raw.dtype != np.int64 or raw.ndim != 1:
@@ -95,25 +95,7 @@ def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:
 
 def record(path: pathlib.Path) -> Record:
   """What journal and checkpoint keep of a store: its sums, rows and erased rows."""
-  return store_lib.read_record(path)._asdict()
-
-
-def require_store(path: pathlib.Path) -> None:
-  """Raises unless there is a store in `path`, in a folder of its own."""
-  if path.is_symlink():
-    raise errors.LinkError(
-      f"the store {path} is a symbolic link; put the store itself there"
-    )
-  if not is_store(path):
-    raise errors.StoreError(
-      f"the store {path} is not there; bring it back, and the next command on the run"
-      " goes on"
-    )
-
-
-def is_store(path: pathlib.Path) -> bool:
-  """Whether `path` looks like an encoding store."""
-  return (path / "meta.json").is_file()
+  return read.read_record(path)._asdict()
 
 
 def _overwrite(path: pathlib.Path, rows: NDArray[np.intp], value: Any) -> None:

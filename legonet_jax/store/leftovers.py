@@ -1,0 +1,57 @@
+"""What killed processes have left in a store's folder, and clearing it away."""
+
+from collections.abc import Callable
+import contextlib
+import fcntl
+import os
+import pathlib
+
+from legonet_jax.io import files
+from legonet_jax.store import format
+
+
+def clean(
+  path: pathlib.Path, remove: Callable[[pathlib.Path], None] = pathlib.Path.unlink
+) -> None:
+  """Removes what processes that were killed have left in a store.
+
+  These are temporaries of its files and, in a complete store, `partial.json`. No other
+  process may be writing to the store meanwhile.
+
+  Args:
+    path: the folder.
+    remove: removes a file.
+  """
+  stale = [path / name for name in os.listdir(path) if _is_temporary(name)]
+  if os.path.lexists(path / format.META) and os.path.lexists(path / format.PARTIAL):
+    stale.append(path / format.PARTIAL)
+  for file in stale:
+    if file.is_symlink() or not file.is_dir():
+      remove(file)
+  if stale:
+    files.sync_folder(path)
+
+
+def clean_complete(path: pathlib.Path) -> None:
+  """Cleans a complete store, unless a process is erasing rows of it right now."""
+  flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+  # Also without the permission to do so the store is complete.
+  with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+    if os.path.lexists(path / format.LOCK):
+      handle = os.open(path / format.LOCK, flags)
+      stack.callback(os.close, handle)
+      fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    clean(path)
+
+
+def holds_nothing_else(path: pathlib.Path) -> bool:
+  """Whether a folder holds nothing but what a killed process of ours may leave.
+
+  Versions before this one made `encodings.part` before `partial.json`.
+  """
+  return all(name == format.GROWING or _is_temporary(name) for name in os.listdir(path))
+
+
+def _is_temporary(name: str) -> bool:
+  known = (format.META, format.PARTIAL, *(f"{array}.npy" for array in format.ARRAYS))
+  return any(files.is_temporary(name, of) for of in known)
