@@ -26,8 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legonet_jax.core.digest import environment
 from legonet_jax.encoder import encode, resnet, weights
+from legonet_jax.runtime.environment import environment
 
 CASES = ((224, 16), (64, 128))  # image size, batch
 NAME = "resnet34"

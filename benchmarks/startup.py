@@ -7,6 +7,7 @@ Each is measured in a process of its own, which this module starts as
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -44,11 +45,17 @@ def measure_startup(folder: pathlib.Path | None, count: int) -> list[dict[str, A
   return results
 
 
-def _memory_mb(field: str) -> float:
-  for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-    if line.startswith(field):
-      return int(line.split()[1]) / 1024
-  raise OSError(f"no {field} in /proc/self/status")
+def _memory_mb() -> float:
+  """Memory that this process holds now."""
+  command = ["ps", "-o", "rss=", "-p", str(os.getpid())]  # in KB, on macOS as well
+  told = subprocess.run(command, check=True, capture_output=True, text=True)
+  return int(told.stdout) / 1024
+
+
+def _peak_mb() -> float:
+  """The most memory that this process ever held."""
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  return peak / (2**20 if sys.platform == "darwin" else 2**10)  # in bytes there
 
 
 def _child(what: str, *args: str) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def _child(what: str, *args: str) -> dict[str, Any]:
   import jax.numpy as jnp
 
   jnp.zeros(1).block_until_ready()
-  bare = _memory_mb("VmRSS")
+  bare = _memory_mb()
   import numpy as np
 
   import legonet_jax as lego
@@ -102,7 +109,7 @@ def _child(what: str, *args: str) -> dict[str, Any]:
   samples = lego.make_samples(cfg, case.encodings, case.labels)
   del case  # a fit needs the samples only
   lego.fit(cfg, samples)
-  peak, size = _memory_mb("VmHWM"), count * 512 * 4 / 2**20
+  peak, size = _peak_mb(), count * 512 * 4 / 2**20
   return {
     "solver": "sgd",
     "N": count,

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import machine, scaling
 from benchmarks.requests import make_case, measure_case
 from benchmarks.startup import measure_memory, measure_startup
-from legonet_jax.core.digest import environment
+from legonet_jax.runtime.environment import environment
 
 
 def main() -> None:

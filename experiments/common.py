@@ -16,7 +16,7 @@ from legonet_jax.io import files
 RESULTS = pathlib.Path(__file__).parent / "results"
 
 
-class Split(NamedTuple):
+class RawSplit(NamedTuple):
   """Encodings [N, d] float16 and labels [N] int64 in the official order."""
 
   encodings: NDArray[np.float16]
@@ -37,17 +37,17 @@ def add_encodings(parser: argparse.ArgumentParser) -> None:
   )
 
 
-def load(folder: pathlib.Path, split: str) -> Split:
+def load(folder: pathlib.Path, split: str) -> RawSplit:
   """One split of a folder of encodings."""
   try:
     encodings = np.load(folder / f"{split}_encodings.npy", mmap_mode="r")
     labels = np.load(folder / f"{split}_labels.npy").astype(np.int64)
   except (OSError, ValueError) as e:
     raise errors.SampleError(f"cannot read the {split} split in {folder}: {e}") from e
-  return Split(encodings, labels)
+  return RawSplit(encodings, labels)
 
 
-def accuracy(cfg: lego.LegoConfig, state: lego.LegoState, split: Split) -> float:
+def accuracy(cfg: lego.LegoConfig, state: lego.LegoState, split: RawSplit) -> float:
   """Share of right predictions, in percent."""
   p = probabilities(cfg, state, split.encodings)
   return 100 * float((p.argmax(axis=1) == split.labels).mean())

@@ -27,7 +27,7 @@ SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
 def run_one(
   cfg: lego.LegoConfig,
   samples: lego.Samples,
-  test: common.Split,
+  test: common.RawSplit,
   num_requests: int,
 ) -> dict[str, Any]:
   """Fit, forget one by one, refit, compare."""

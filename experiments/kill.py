@@ -51,7 +51,7 @@ CONFIG = lego.LegoConfig(
 )
 
 
-class World(NamedTuple):
+class KillWorld(NamedTuple):
   """All samples there are: the first `_COUNT` are fitted, the others may be learned."""
 
   encodings: Any
@@ -59,18 +59,18 @@ class World(NamedTuple):
   ids: Any
 
 
-def make_world() -> World:
+def make_world() -> KillWorld:
   """Ids of 62 random bits, so that finding one in a file means something."""
   rng = np.random.default_rng(0)
   total = _COUNT + _SPARE
-  return World(
+  return KillWorld(
     rng.normal(size=(total, _DIM)).astype(np.float32),
     rng.integers(0, CONFIG.num_classes, total).astype(np.int32),
     rng.integers(2**60, 2**62, total),
   )
 
 
-def make_request(world: World, kind: str, held: set[int], rng: Any) -> Any:
+def make_request(world: KillWorld, kind: str, held: set[int], rng: Any) -> Any:
   """A request of one kind that can be carried out on a run that holds `held`."""
   if kind in ("unlearn", "defer"):
     # Every other time an anchor, which moves keys and retrains nearly all.
@@ -113,7 +113,7 @@ def victim(folder: pathlib.Path, kinds: list[str], seed: int, step: str) -> None
 
 def _one_request(
   session: run_lib.Session,
-  world: World,
+  world: KillWorld,
   kind: str,
   rng: Any,
   notes: pathlib.Path,
@@ -149,7 +149,7 @@ def _is_held(path: pathlib.Path) -> bool:
     return True
 
 
-def look(folder: pathlib.Path, world: World) -> dict[str, Any]:
+def look(folder: pathlib.Path, world: KillWorld) -> dict[str, Any]:
   """Opens the run as after a restart and compares it with what was asked for."""
   lines = (folder / "notes.jsonl").read_text().splitlines()
   notes = [json.loads(line) for line in lines]
@@ -207,7 +207,7 @@ def look(folder: pathlib.Path, world: World) -> dict[str, Any]:
   }
 
 
-def _traces(folder: pathlib.Path, world: World, gone: list[int]) -> list[str]:
+def _traces(folder: pathlib.Path, world: KillWorld, gone: list[int]) -> list[str]:
   files = [p for part in ("run", "store") for p in (folder / part).rglob("*")]
   data = {p: p.read_bytes() for p in files if p.is_file()}
   row_of = {int(i): row for row, i in enumerate(world.ids)}
@@ -220,7 +220,7 @@ def _traces(folder: pathlib.Path, world: World, gone: list[int]) -> list[str]:
   return found
 
 
-def _table(world: World, ids: Any) -> lego.Samples:
+def _table(world: KillWorld, ids: Any) -> lego.Samples:
   keep = np.isin(world.ids, ids)
   return lego.make_samples(
     CONFIG, world.encodings[keep], world.labels[keep], world.ids[keep]

@@ -15,6 +15,7 @@ from legonet_jax.runs import (
   service,
 )
 from legonet_jax.runs.layout import Layout
+from legonet_jax.runtime import callbacks
 from legonet_jax.store import erase as erase_lib, rows as store_rows
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -51,10 +52,10 @@ def drop(path, request):
 
 def erase(store, wanted):
   """Erases rows of a store, as another run on it would."""
-  erase_lib.erase(store, lambda ids: np.isin(ids, wanted), run_lib.no_step)
+  erase_lib.erase(store, lambda ids: np.isin(ids, wanted), callbacks.no_step)
 
 
-def do(path, request=None, on_step=run_lib.no_step):
+def do(path, request=None, on_step=callbacks.no_step):
   session, receipt = service.carry_out(path, request, on_step=on_step)
   return session.run, receipt
 

@@ -276,7 +276,7 @@ def test_the_readmes_commands_run(tmp_path, capsys, monkeypatch):
   block = next(b for b in re.findall(r"```bash\n(.*?)```", readme, re.DOTALL)
                if "legonet unlearn" in b)  # fmt: skip
   train, test = embedded.load_embedded()
-  small = [embedded.Split(*(c[:200] for c in part)) for part in (train, test)]
+  small = [embedded.EmbeddedSplit(*(c[:200] for c in part)) for part in (train, test)]
   monkeypatch.setattr(embedded, "load_embedded", lambda: small)
   monkeypatch.chdir(tmp_path)
   commands = [line.split("#")[0].split() for line in block.splitlines() if line.strip()]

@@ -35,7 +35,7 @@ from legonet_jax.runs import (
   verify as verify_lib,
 )
 from legonet_jax.runs.layout import Layout
-from legonet_jax.runtime import compile_cache
+from legonet_jax.runtime import callbacks, compile_cache
 from legonet_jax.store import erase
 
 
@@ -130,7 +130,7 @@ def test_waiting_for_a_lock_is_bounded_and_says_who_holds_it(path):
     lock.hold(path.parent / "store"),
     pytest.raises(errors.RunBusyError, match=rf"process {os.getpid()} .*waited 0.2 s"),
   ):
-    erase.erase(path.parent / "store", lambda ids: ids < 0, run_lib.no_step, wait=0.2)
+    erase.erase(path.parent / "store", lambda ids: ids < 0, callbacks.no_step, wait=0.2)
 
 
 def test_a_command_waits_as_long_as_it_is_told(path, capsys):

@@ -16,7 +16,7 @@ import pytest
 
 from experiments import common
 from experiments.reproduce import cells, jobs as parallel, plan
-from experiments.reproduce.cells import Cell, Progress, is_done, run_cells
+from experiments.reproduce.cells import Cell, Tally, is_done, run_cells
 from experiments.reproduce.datasets import Bench, Data, draw_images
 from experiments.reproduce.labels import WORDS
 from experiments.reproduce.scales import CPU, PAPER, SCALES, SMOKE
@@ -56,11 +56,11 @@ def test_a_killed_run_loses_only_the_running_cell(tmp_path):
     go(tmp_path, jobs(ran, fail=2))
   assert names(tmp_path) == ["cell0.json", "cell1.json"]
   saved = {name: (tmp_path / "cells" / name).read_bytes() for name in names(tmp_path)}
-  assert go(tmp_path, jobs(ran)) == Progress(found=2, ran=2, left=0)
+  assert go(tmp_path, jobs(ran)) == Tally(found=2, ran=2, left=0)
   assert ran == [0, 1, 2, 3]
   for name, content in saved.items():
     assert (tmp_path / "cells" / name).read_bytes() == content
-  assert go(tmp_path, jobs(ran)) == Progress(4, 0, 0)
+  assert go(tmp_path, jobs(ran)) == Tally(4, 0, 0)
 
 
 def test_a_kill_while_a_result_is_written_leaves_no_half_file(tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_kill_while_a_result_is_written_leaves_no_half_file(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
       go(tmp_path, jobs(ran, count=2))
   assert names(tmp_path) == ["cell0.json"]
-  assert go(tmp_path, jobs(ran, count=2)) == Progress(1, 1, 0)
+  assert go(tmp_path, jobs(ran, count=2)) == Tally(1, 1, 0)
   assert ran == [0, 1, 1]
 
 
@@ -96,10 +96,10 @@ def test_a_result_says_what_it_was_made_by_and_on(tmp_path):
 def test_cells_with_other_settings_or_of_another_kind_are_run_again(tmp_path):
   ran = []
   go(tmp_path, jobs(ran, n=1))
-  assert go(tmp_path, jobs(ran, n=2)) == Progress(0, 4, 0)
+  assert go(tmp_path, jobs(ran, n=2)) == Tally(0, 4, 0)
   other = [cell._replace(kind="tasks") for cell in jobs(ran, n=2)]
-  assert go(tmp_path, other) == Progress(0, 4, 0)
-  assert go(tmp_path, other) == Progress(4, 0, 0)
+  assert go(tmp_path, other) == Tally(0, 4, 0)
+  assert go(tmp_path, other) == Tally(4, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_damaged_result_is_run_again(tmp_path, content):
   go(tmp_path, jobs(ran, count=2))
   (tmp_path / "cells" / "cell1.json").write_bytes(content)
   assert not is_done(tmp_path, jobs(ran)[1])
-  assert go(tmp_path, jobs(ran, count=2)) == Progress(1, 1, 0)
+  assert go(tmp_path, jobs(ran, count=2)) == Tally(1, 1, 0)
   assert is_done(tmp_path, jobs(ran)[1])
 
 
@@ -126,9 +126,9 @@ def test_no_cell_is_begun_when_the_time_is_up(tmp_path, monkeypatch):
 
   monkeypatch.setattr(cells.time, "monotonic", lambda: clock[0])
   todo = [slow(cell) for cell in jobs(ran)]
-  assert go(tmp_path, todo, minutes=1.5) == Progress(found=0, ran=2, left=2)
+  assert go(tmp_path, todo, minutes=1.5) == Tally(found=0, ran=2, left=2)
   assert names(tmp_path) == ["cell0.json", "cell1.json"]
-  assert go(tmp_path, todo, minutes=1.5) == Progress(2, 2, 0)
+  assert go(tmp_path, todo, minutes=1.5) == Tally(2, 2, 0)
 
 
 def test_several_processes_are_not_started_for_what_is_done(tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_several_processes_are_not_started_for_what_is_done(tmp_path, monkeypatc
   alone = Cell("timed", "time", {"seed": 0}, lambda: ran.append("alone") or {})
   monkeypatch.setattr(parallel.subprocess, "Popen", None)
   args = (tmp_path, [*todo, alone], "a command", None, [], 2)
-  assert parallel.run_jobs(*args) == Progress(4, 1, 0)
+  assert parallel.run_jobs(*args) == Tally(4, 1, 0)
   assert ran == [0, 1, 2, 3, "alone"]
 
 
@@ -339,7 +339,7 @@ def test_drawn_images_have_every_class_in_both_splits():
 class Stub(Bench):
   """Tells the size of its data and has none: cells are listed without computing."""
 
-  encodings = (common.Split(np.zeros((9, 2), np.float16), np.arange(9)),) * 2
+  encodings = (common.RawSplit(np.zeros((9, 2), np.float16), np.arange(9)),) * 2
   images = types.SimpleNamespace(split=np.arange(4000) % 2, fingerprint="images")
   pretrained = (None, "weights")
 

@@ -13,7 +13,7 @@ import pytest
 
 from experiments import common
 from experiments.reproduce import cells, choose, datasets, plan, results
-from experiments.reproduce.datasets import Bench, Dataset
+from experiments.reproduce.datasets import Bench, DatasetEntry
 from experiments.reproduce.methods import METHODS, Method
 from experiments.reproduce.scales import CPU, SMOKE
 from experiments.reproduce.tasks import Contender
@@ -36,14 +36,14 @@ def blobs():
   for count in (120, 60):
     labels = np.arange(count) % 3
     points = np.abs(centres[labels] + 0.2 * rng.standard_normal((count, 16)))
-    splits.append(common.Split(points.astype(np.float16), labels))
+    splits.append(common.RawSplit(points.astype(np.float16), labels))
   return tuple(splits)
 
 
 def test_a_new_dataset_is_one_entry_and_its_report_does_without_the_paper(
   tmp_path, monkeypatch
 ):
-  monkeypatch.setitem(datasets.DATASETS, "blobs", Dataset("Three blobs", 3, blobs))
+  monkeypatch.setitem(datasets.DATASETS, "blobs", DatasetEntry("Three blobs", 3, blobs))
   only = "^(accuracy|tasks)-encodings-(linear|fixsisa|lego)-ridge"
   line = ["all", "--dataset", "blobs", "--only", only, "--out", str(tmp_path)]
   assert command.main(line) == 0
@@ -112,7 +112,7 @@ def test_a_new_baseline_is_one_entry_and_stands_in_every_table(tmp_path, monkeyp
 class Stub(Bench):
   """Tells the size of its data and has none."""
 
-  encodings = (common.Split(np.zeros((9, 2), np.float16), np.arange(9)),) * 2
+  encodings = (common.RawSplit(np.zeros((9, 2), np.float16), np.arange(9)),) * 2
   images = types.SimpleNamespace(split=np.arange(400) % 2, fingerprint="images")
   pretrained = (None, "weights")
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings, strategies as st
 import numpy as np
 
 from legonet_jax.core import ids as ids_lib, retained as retained_lib
-from legonet_jax.core.retained import Rows
+from legonet_jax.core.retained import RetainedRows
 
 SEED = 3
 IDS = st.sets(st.integers(0, 2**62), min_size=1, max_size=60)
@@ -14,7 +14,9 @@ def rows_of(ids):
   """Rows whose columns can be told from each other and from other ids'."""
   ids = np.array(sorted(ids), np.int64)
   prints = np.stack([ids] * 2, axis=1).view(np.uint8)
-  return Rows(ids, np.stack([ids % 7, ids % 5], axis=1).astype(np.int32), prints)
+  return RetainedRows(
+    ids, np.stack([ids % 7, ids % 5], axis=1).astype(np.int32), prints
+  )
 
 
 def made(ids):

@@ -134,7 +134,7 @@ def test_a_request_does_not_look_at_members(world, monkeypatch):
   def fail(*args):
     raise AssertionError("members were asked for")
 
-  monkeypatch.setattr("legonet_jax.core.transition._find_members", fail)
+  monkeypatch.setattr("legonet_jax.core.changes.find_members", fail)
   after, _ = lego.unlearn(RIDGE, state, samples, state.ids[-2:])
   lego.learn(RIDGE, after, samples, state.ids[-2:])
 

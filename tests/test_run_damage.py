@@ -41,6 +41,7 @@ from legonet_jax.runs import (
   service,
   verify as verify_lib,
 )
+from legonet_jax.runtime import callbacks
 from legonet_jax.store import read as store_read, rows as store_rows
 
 
@@ -99,7 +100,7 @@ def forge(path, change):
   rechain(path, relabel)
   head = journal.read(path / "journal.jsonl")[-2]["hash"]
   checkpoint.save(
-    path / "checkpoints", state, manifest._replace(head=head), run_lib.no_step
+    path / "checkpoints", state, manifest._replace(head=head), callbacks.no_step
   )
 
 
@@ -399,7 +400,7 @@ def test_all_masked_is_said_and_not_answered(path, capsys):
     model=model._replace(weights=jnp.zeros_like(model.weights))
   )
   manifest = run.manifest._replace(digest=digest(state), number=9, masked=8)
-  checkpoint.save(path / "checkpoints", state, manifest, run_lib.no_step)
+  checkpoint.save(path / "checkpoints", state, manifest, callbacks.no_step)
   code, _, err = run_cli(capsys, "evaluate", path)
   assert code == 2
   assert "legonet heal" in err

@@ -10,7 +10,6 @@ computed again.
 
 from collections.abc import Callable, Sequence
 import datetime
-import hashlib
 import json
 import os
 import pathlib
@@ -18,7 +17,7 @@ import time
 from typing import Any, NamedTuple
 
 import legonet_jax as lego
-from legonet_jax.io import files
+from legonet_jax.io import files, hashing
 
 # Raise it when the code of a kind of cell computes something else than before: then
 # all cells are run again. A method has a version of its own (see `methods`).
@@ -26,7 +25,7 @@ VERSION = 1
 
 # The folder where processes that share the cells say which of them they have begun.
 CLAIMS = "claims"
-Settings = dict[str, Any]
+CellSettings = dict[str, Any]
 Result = dict[str, Any]
 
 
@@ -42,11 +41,11 @@ class Cell(NamedTuple):
 
   name: str
   kind: str
-  settings: Settings
+  settings: CellSettings
   run: Callable[[], Result]
 
 
-class Progress(NamedTuple):
+class Tally(NamedTuple):
   """How far a list of cells is: those done before, those run now, those left."""
 
   found: int
@@ -54,10 +53,9 @@ class Progress(NamedTuple):
   left: int
 
 
-def identify(kind: str, settings: Settings) -> str:
+def identify(kind: str, settings: CellSettings) -> str:
   """The identity of a cell: a hash of everything that its result depends on."""
-  text = json.dumps([kind, settings], sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()
+  return hashing.sha256_of_json([kind, settings])
 
 
 def is_done(folder: pathlib.Path, cell: Cell) -> bool:
@@ -75,7 +73,7 @@ def run_cells(
   command: str,
   minutes: float | None = None,
   shared: bool = False,
-) -> Progress:
+) -> Tally:
   """Runs the cells whose result is not there yet, in order.
 
   Args:
@@ -101,7 +99,7 @@ def run_cells(
     result = cell.run()
     _save(folder, cell, result, command, time.perf_counter() - start)
     ran += 1
-  return Progress(len(cells) - len(todo), ran, len(todo) - ran)
+  return Tally(len(cells) - len(todo), ran, len(todo) - ran)
 
 
 def _save(

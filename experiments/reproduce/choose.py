@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce.cells import Result, Settings
+from experiments.reproduce.cells import CellSettings, Result
 from experiments.reproduce.contenders import build_rnc
 from experiments.reproduce.datasets import Bench, Data
 from experiments.reproduce.methods import METHODS, configure_network
@@ -39,7 +39,7 @@ CANDIDATES: dict[str, Any] = {
 }
 
 
-def run_choose(bench: Bench, settings: Settings) -> Result:
+def run_choose(bench: Bench, settings: CellSettings) -> Result:
   """All candidates of one step: `rnc`, `shard` or `forget`."""
   pool = bench.images.ids[bench.images.split == images.TRAIN]
   pool, size = pool[hash_order(settings["seed"], pool)], settings["N"]
@@ -52,7 +52,7 @@ def run_choose(bench: Bench, settings: Settings) -> Result:
   return {"rows": run(bench, data, settings)}
 
 
-def _try_training(bench: Bench, data: Data, settings: Settings) -> list[Result]:
+def _try_training(bench: Bench, data: Data, settings: CellSettings) -> list[Result]:
   """Accuracy on held-out images after training with each candidate."""
   ids, rows = data.ids, []
   if settings["step"] == "shard":
@@ -67,7 +67,7 @@ def _try_training(bench: Bench, data: Data, settings: Settings) -> list[Result]:
   return rows
 
 
-def _try_forgetting(bench: Bench, data: Data, settings: Settings) -> list[Result]:
+def _try_forgetting(bench: Bench, data: Data, settings: CellSettings) -> list[Result]:
   """Every rate of Tune and NGrad on both tasks, against a re-trained model."""
   recipe, rows = METHODS["rnc"].recipe(bench, settings), []
   contender, seed = build_rnc(bench, data, recipe), settings["seed"]

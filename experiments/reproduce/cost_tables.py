@@ -17,7 +17,7 @@ from experiments.reproduce.tables import Table, fill_words, make_table, markdown
 from legonet_jax.encoder.counting import count_encoder
 from legonet_jax.measures import cost
 
-Rows = list[dict[str, Any]]
+TableRows = list[dict[str, Any]]
 
 # Figure 5 has 51,200 parameters per adapter: 100 classes.
 FIGURE = cost.Setting(num_classes=100)
@@ -28,7 +28,7 @@ _MACS = round(paper.FIGURE_5["parameters"]["sisa", 1] * 1e9)
 _PARAMETERS = round(paper.FIGURE_5["flops"]["sisa", 1] * 1e6)
 
 
-def figure_5_parameters() -> Rows:
+def figure_5_parameters() -> TableRows:
   """The left plot: the paper's encoder is its MACs; put back, it equals ours."""
   rows = _swap_back("parameters", 1e9, "n", drawn=_MACS, right=_PARAMETERS)
   for row in rows:
@@ -36,7 +36,7 @@ def figure_5_parameters() -> Rows:
   return rows
 
 
-def figure_5_macs() -> Rows:
+def figure_5_macs() -> TableRows:
   """The right plot; the last column counts what the paper counts besides MACs."""
   rows = _swap_back("flops", 1e6, "k", drawn=_PARAMETERS, right=_MACS)
   for row in rows:
@@ -47,7 +47,9 @@ def figure_5_macs() -> Rows:
   return rows
 
 
-def _swap_back(plot: str, unit: float, letter: str, drawn: int, right: int) -> Rows:
+def _swap_back(
+  plot: str, unit: float, letter: str, drawn: int, right: int
+) -> TableRows:
   """A plot with the `right` number of the encoder for the one that was `drawn`."""
   rows = []
   for (method, size), number in paper.FIGURE_5[plot].items():
@@ -75,7 +77,7 @@ def elementwise(setting: cost.Setting) -> int:
   return 4 * norms + (last.height * last.width + 1) * encoder.dim
 
 
-def retraining(request: int = 1, epochs: int = 1) -> Rows:
+def retraining(request: int = 1, epochs: int = 1) -> TableRows:
   """The expected work of one request on CIFAR-10: N = 50,000, C = 10, ResNet-34 at 224.
 
   A request of one sample also has LegoNet with the hubs that were measured; for more
@@ -116,7 +118,7 @@ def measured_imbalance() -> dict[int, float]:
   return {row["n"]: row["retrained_over_even"] for row in rows if row["map"] == "sqrt"}
 
 
-def errata() -> Rows:
+def errata() -> TableRows:
   """What the paper says, and what follows from the network and from its own numbers."""
   rnc = cost.count_model(FIGURE, cost.rnc())
   shard = cost.count_retraining(CIFAR10, cost.sisa(_SHARDS))

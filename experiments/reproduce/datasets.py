@@ -25,12 +25,12 @@ from legonet_jax.data import embedded
 from legonet_jax.encoder.resnet import Variables
 
 SOURCES = ("encodings", "images")
-Splits = tuple[common.Split, common.Split]  # training, test
+Splits = tuple[common.RawSplit, common.RawSplit]  # training, test
 _encode = jax.jit(encoder.encode_images, static_argnums=0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Dataset:
+class DatasetEntry:
   """One dataset.
 
   Attributes:
@@ -50,15 +50,15 @@ class Dataset:
 
 def _load_embedded() -> Splits:
   train, test = (
-    common.Split(split.encodings.astype(np.float16), split.labels)
+    common.RawSplit(split.encodings.astype(np.float16), split.labels)
     for split in embedded.load_embedded()
   )
   return train, test
 
 
 DATASETS = {
-  "cifar10": Dataset("CIFAR-10", 10, _load_embedded),
-  "cifar100": Dataset("CIFAR-100", 100),
+  "cifar10": DatasetEntry("CIFAR-10", 10, _load_embedded),
+  "cifar100": DatasetEntry("CIFAR-100", 100),
 }
 
 
@@ -87,7 +87,7 @@ class Bench:
   weights_file: pathlib.Path | None = None
 
   @property
-  def dataset(self) -> Dataset:
+  def dataset(self) -> DatasetEntry:
     """Its entry in the registry."""
     return DATASETS[self.name]
 
@@ -112,7 +112,7 @@ class Bench:
       )
     rows, columns = slice(self.scale.samples), slice(self.scale.features)
     train, test = (
-      common.Split(s.encodings[rows, columns], s.labels[rows].astype(np.int64))
+      common.RawSplit(s.encodings[rows, columns], s.labels[rows].astype(np.int64))
       for s in found
     )
     return train, test
@@ -195,7 +195,7 @@ def _read_encodings(folder: pathlib.Path) -> Splits:
     return common.load(folder, "train"), common.load(folder, "test")
   store = encoder.open_store(folder)
   train, test = (
-    common.Split(store.encodings[store.split == s], store.labels[store.split == s])
+    common.RawSplit(store.encodings[store.split == s], store.labels[store.split == s])
     for s in (data.TRAIN, data.TEST)
   )
   return train, test

@@ -22,7 +22,7 @@ from experiments.reproduce.datasets import DATASETS, SOURCES
 from experiments.reproduce.results import Results
 from experiments.reproduce.statistics import Estimate
 from experiments.reproduce.table_unlearning import list_privacy
-from experiments.reproduce.tables import Entry, Table, find_words, list_rows
+from experiments.reproduce.tables import Table, TableEntry, find_words, list_rows
 from legonet_jax.measures import cost
 
 _INK, _GREY = "#0b3c6f", "#8a8a8a"
@@ -44,21 +44,21 @@ class Drawing(NamedTuple):
   png: bytes
 
 
-class Point(NamedTuple):
+class FigurePoint(NamedTuple):
   """One number of a method at x, and the paper's."""
 
   method: str
   solver: str
   x: int
-  ours: Entry
-  paper: Entry
+  ours: TableEntry
+  paper: TableEntry
 
 
 class Panel(NamedTuple):
   """Curves over the same x; `axes` are matplotlib's: title, labels, scales."""
 
   ticks: Mapping[int, str]
-  points: Sequence[Point]
+  points: Sequence[FigurePoint]
   axes: Mapping[str, Any]
 
 
@@ -134,7 +134,9 @@ def draw_segmentation(ablation: Table, time: Table) -> Drawing | None:
   panels = []
   for source in SOURCES:
     points = [
-      Point(row["Method"], row["Solver"], s, row[f"{at} ours %"], row[f"{at} paper %"])
+      FigurePoint(
+        row["Method"], row["Solver"], s, row[f"{at} ours %"], row[f"{at} paper %"]
+      )
       for row in list_rows(ablation)
       if row["Trained on"].startswith(source)
       for s, at in ((s, f"s or n/k = {s}, TA") for s in ticks)
@@ -145,7 +147,7 @@ def draw_segmentation(ablation: Table, time: Table) -> Drawing | None:
   for row in list_rows(time):
     method = re.sub(r" [sn] = \d+,?", "", row["Method"])
     seconds = row["Seconds ours"], row["Seconds paper"]
-    points.append(Point(method, row["Solver"], row["s or n/k"], *seconds))
+    points.append(FigurePoint(method, row["Solver"], row["s or n/k"], *seconds))
   words = {"title": "Time per unlearning, images", "ylabel": "seconds", "yscale": "log"}
   panels = [p for p in (*panels, Panel(ticks, points, shared | words)) if p.points]
   return _draw_curves("figure_3", 4.8, panels) if panels else None
@@ -157,7 +159,7 @@ def draw_panels(table: Table) -> Drawing | None:
   for fixed in paper.PANELS:
     rows = [row for row in list_rows(table) if row["Fixed"] == fixed]
     points = [
-      Point("LegoNet", solver, x, row[f"TA ours, {solver} %"], row["TA paper %"])
+      FigurePoint("LegoNet", solver, x, row[f"TA ours, {solver} %"], row["TA paper %"])
       for solver in labels.SOLVERS.values()
       for x, row in enumerate(rows)
     ]
@@ -181,7 +183,7 @@ def draw_cost(results: Results) -> Drawing:
       lego = cost.legonet(x, 1) if letter == "n" else cost.legonet(1000, x)
       for label, made in (("LegoNet", lego), ("SISA", cost.sisa(x))):
         count = getattr(cost.count_model(setting, made), what)
-        points.append(Point(label, labels.MISSING, x, count, None))
+        points.append(FigurePoint(label, labels.MISSING, x, count, None))
     words = {"title": title, "xlabel": f"s (SISA) or {letter} (LegoNet)"}
     words |= {
       "ylabel": what,

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from experiments.reproduce.cells import CLAIMS, Cell, Progress, is_done, run_cells
+from experiments.reproduce.cells import CLAIMS, Cell, Tally, is_done, run_cells
 from legonet_jax import errors
 
 
@@ -25,7 +25,7 @@ def run_jobs(
   minutes: float | None,
   argv: Sequence[str],
   jobs: int,
-) -> Progress:
+) -> Tally:
   """As `run_cells`, in `jobs` processes that get the command line `argv`, too."""
   began = time.monotonic()
   found = sum(is_done(folder, cell) for cell in cells)
@@ -52,7 +52,7 @@ def run_jobs(
     minutes -= (time.monotonic() - began) / 60
   run_cells(folder, [cell for cell in cells if cell.kind == "time"], command, minutes)
   done = sum(is_done(folder, cell) for cell in cells)
-  return Progress(found, done - found, len(cells) - done)
+  return Tally(found, done - found, len(cells) - done)
 
 
 def begin_worker(share: str) -> None:

@@ -27,8 +27,8 @@ from experiments.reproduce.tables import text
 CONFIRMED, REFUTED = "confirmed", "refuted"
 NOT_CLEAR, NO_DATA = "not clear", "no data"
 Part = tuple[str, str]  # verdict and evidence
-Statement = dict[str, Any]  # as `statements.toml` has it
-STATEMENTS: list[Statement] = tomllib.loads(
+DeclaredClaim = dict[str, Any]  # as `statements.toml` has it
+STATEMENTS: list[DeclaredClaim] = tomllib.loads(
   (pathlib.Path(__file__).parent / "statements.toml").read_text()
 )["statement"]
 
@@ -112,7 +112,7 @@ def parse_number(spec: str) -> Number:
   return Number("tasks" if path else "accuracy", method, sizes, (*path,) or ("test",))
 
 
-def judge_declared(results: Results, said: Statement) -> Iterator[Finding]:
+def judge_declared(results: Results, said: DeclaredClaim) -> Iterator[Finding]:
   """A statement with `follow` or `compare`, on each source and with each solver."""
   judge_side = _follow if "follow" in said else _compare
   for source in said.get("sources", SOURCES):
@@ -120,7 +120,7 @@ def judge_declared(results: Results, said: Statement) -> Iterator[Finding]:
       yield judge_side(results, said, {"source": source, "solver": solver})
 
 
-def _follow(results: Results, said: Statement, side: dict[str, str]) -> Finding:
+def _follow(results: Results, said: DeclaredClaim, side: dict[str, str]) -> Finding:
   """A step that surely goes the other way makes a confirmed trend not clear."""
   specs = said["follow"]
   groups = {spec: parse_number(spec).find(results, **side) for spec in specs}
@@ -141,7 +141,7 @@ def _follow(results: Results, said: Statement, side: dict[str, str]) -> Finding:
   return report([(verdict, evidence)], *known.values())
 
 
-def _compare(results: Results, said: Statement, side: dict[str, str]) -> Finding:
+def _compare(results: Results, said: DeclaredClaim, side: dict[str, str]) -> Finding:
   """Two numbers at a time, which must be of the same samples."""
   parts, used = list[Part](), list[Group]()
   margins = _find_margins(results.dataset, said)
@@ -165,7 +165,7 @@ def _compare(results: Results, said: Statement, side: dict[str, str]) -> Finding
   return report(parts, *used)
 
 
-def _find_margins(dataset: str, said: Statement) -> list[float | None]:
+def _find_margins(dataset: str, said: DeclaredClaim) -> list[float | None]:
   """The margin of each pair; None if it is a number that the paper does not print."""
   own, way = said.get("margin", 0.0), said.get("paper")
   margins: list[float | None] = []

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 from experiments.reproduce import contenders
-from experiments.reproduce.cells import Settings
+from experiments.reproduce.cells import CellSettings
 from experiments.reproduce.contenders import Recipe
 from experiments.reproduce.datasets import Bench, Data, load_data
 from experiments.reproduce.scales import Scale
@@ -43,20 +43,20 @@ class Method:
 
   label: str
   sizes: Callable[[Scale], Plan]
-  recipe: Callable[[Bench, Settings], Recipe]
+  recipe: Callable[[Bench, CellSettings], Recipe]
   build: Callable[[Bench, Data, Recipe], Contender]
   reads: str = "encodings"
   version: int = 1
 
 
-def make_contender(bench: Bench, settings: Settings) -> Contender:
+def make_contender(bench: Bench, settings: CellSettings) -> Contender:
   """The method of a cell, on its data."""
   method = METHODS[settings["method"]]
   data = load_data(bench, settings["source"], method.reads, settings["seed"])
   return method.build(bench, data, method.recipe(bench, settings))
 
 
-def describe_method(bench: Bench, settings: Settings) -> dict[str, Any]:
+def describe_method(bench: Bench, settings: CellSettings) -> dict[str, Any]:
   """Its version and, the same for all seeds, its recipe as plain JSON values."""
   method = METHODS[settings["method"]]
   recipe = method.recipe(bench, settings | {"seed": 0})
@@ -67,35 +67,35 @@ def describe_method(bench: Bench, settings: Settings) -> dict[str, Any]:
   return found | ({"epochs": network.epochs} if hasattr(network, "epochs") else {})
 
 
-def configure_lego(bench: Bench, settings: Settings) -> lego.LegoConfig:
+def configure_lego(bench: Bench, settings: CellSettings) -> lego.LegoConfig:
   """LegoNet with the library's defaults for a solver; n = k = 1 if not given."""
   n, k = settings.get("n", 1), settings.get("k", 1)
   solver = SOLVERS[settings["solver"]]
   return lego.LegoConfig(bench.dataset.classes, n, k, settings["seed"], solver=solver)
 
 
-def configure_network(bench: Bench, settings: Settings, name: str) -> RncConfig:
+def configure_network(bench: Bench, settings: CellSettings, name: str) -> RncConfig:
   """How the scale trains a network, with the classes and the seed of a cell."""
   cfg, classes = bench.scale.images.training[name], bench.dataset.classes
   return dataclasses.replace(cfg, num_classes=classes, seed=settings["seed"])
 
 
-def _rnc_recipe(bench: Bench, settings: Settings) -> Recipe:
+def _rnc_recipe(bench: Bench, settings: CellSettings) -> Recipe:
   names = {"retrain": "rnc", "tune": "tune", "ngrad": "ngrad"}
   return {way: configure_network(bench, settings, names[way]) for way in names}
 
 
-def _sisa_recipe(bench: Bench, settings: Settings) -> Recipe:
+def _sisa_recipe(bench: Bench, settings: CellSettings) -> Recipe:
   split = SisaConfig(settings["s"], seed=settings["seed"])
   return {"retrain": (split, configure_network(bench, settings, "shard"))}
 
 
-def _fixsisa_recipe(bench: Bench, settings: Settings) -> Recipe:
+def _fixsisa_recipe(bench: Bench, settings: CellSettings) -> Recipe:
   split = SisaConfig(settings["s"], seed=settings["seed"])
   return {"retrain": (split, configure_lego(bench, settings))}
 
 
-def _lego_recipe(bench: Bench, settings: Settings) -> Recipe:
+def _lego_recipe(bench: Bench, settings: CellSettings) -> Recipe:
   return {"retrain": configure_lego(bench, settings)}
 
 

@@ -3,7 +3,7 @@
 import functools
 
 from experiments.reproduce import studies
-from experiments.reproduce.cells import VERSION, Cell, Result, Settings
+from experiments.reproduce.cells import VERSION, Cell, CellSettings, Result
 from experiments.reproduce.choose import CANDIDATES, run_choose
 from experiments.reproduce.datasets import Bench
 from experiments.reproduce.labels import WORDS
@@ -45,12 +45,12 @@ def make_cells(suite: str, bench: Bench) -> list[Cell]:
   return cells
 
 
-def _list_runs(scale: Scale, kind: str, source: str) -> list[Settings]:
+def _list_runs(scale: Scale, kind: str, source: str) -> list[CellSettings]:
   """Method, sizes and seed of each cell: whole networks last, seeds outermost."""
   if kind == "time":
     cells = -(-scale.images.requests // _TURNS)
     return [{"method": "all", "seed": seed} for seed in range(cells)]
-  strategies: list[Settings] = [{}]
+  strategies: list[CellSettings] = [{}]
   if kind == "privacy":
     strategies = [{"strategy": "retrain"}, {"strategy": "none"}]
   runs = []
@@ -66,7 +66,9 @@ def _list_runs(scale: Scale, kind: str, source: str) -> list[Settings]:
   return [chosen for *_, chosen in sorted(runs, key=lambda run: run[:2])]
 
 
-def _describe(bench: Bench, kind: str, source: str, chosen: Settings) -> Settings:
+def _describe(
+  bench: Bench, kind: str, source: str, chosen: CellSettings
+) -> CellSettings:
   """The settings of a cell: everything that its result depends on."""
   scale, tune, private = bench.scale, bench.scale.images, bench.scale.privacy
   settings = {"version": VERSION, **bench.describe(source), **chosen}
@@ -92,7 +94,7 @@ def _describe(bench: Bench, kind: str, source: str, chosen: Settings) -> Setting
   return settings | describe_method(bench, settings)
 
 
-def _run(kind: str, bench: Bench, settings: Settings) -> Result:
+def _run(kind: str, bench: Bench, settings: CellSettings) -> Result:
   if kind in ("accuracy", "tasks"):
     run = run_accuracy if kind == "accuracy" else run_tasks
     return run(make_contender(bench, settings), settings)

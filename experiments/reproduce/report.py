@@ -26,7 +26,7 @@ from experiments.reproduce import (
 from experiments.reproduce.datasets import SOURCES
 from experiments.reproduce.results import Results, load
 from experiments.reproduce.statistics import Estimate
-from experiments.reproduce.tables import Entry, Table, markdown, text, to_csv
+from experiments.reproduce.tables import Table, TableEntry, markdown, text, to_csv
 from legonet_jax.io import files
 
 Item = Table | figures.Drawing
@@ -154,7 +154,7 @@ def _write_table(table: Table) -> str:
   return f"<h3>{title}</h3>\n{box}{caption}"
 
 
-def _write_entry(entry: Entry, kind: str) -> str:
+def _write_entry(entry: TableEntry, kind: str) -> str:
   """One cell; a verdict has a sign and a word, not only a colour."""
   words = text(entry)
   kind = f"v {_slug(words)}" if words in _VERDICTS else kind

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import common
-from experiments.reproduce.cells import Result, Settings
+from experiments.reproduce.cells import CellSettings, Result
 from experiments.reproduce.contenders import make_samples
 from experiments.reproduce.datasets import Bench, load_data
 from experiments.reproduce.methods import METHODS, configure_lego, make_contender
@@ -38,9 +38,9 @@ _logits = jax.jit(adapter_logits, static_argnums=0)
 _BLOCK = 1000
 
 
-def list_timed(bench: Bench) -> list[Settings]:
+def list_timed(bench: Bench) -> list[CellSettings]:
   """Method and sizes of all that are timed; segmentation is s, or n/k."""
-  found: list[Settings] = [
+  found: list[CellSettings] = [
     {"method": name, **sizes}
     for name, method in METHODS.items()
     for sizes in method.sizes(bench.scale).get(("time", "images"), ())
@@ -50,7 +50,7 @@ def list_timed(bench: Bench) -> list[Settings]:
   return found
 
 
-def run_time(bench: Bench, settings: Settings) -> Result:
+def run_time(bench: Bench, settings: CellSettings) -> Result:
   """One sample per request, the contenders in turns."""
   turns, rng = settings["turns"], np.random.default_rng(settings["seed"])
   rows = list_timed(bench)
@@ -89,7 +89,7 @@ def _time_request(contender: Contender, model: Any, sample: int) -> float:
   return time.perf_counter() - began
 
 
-def run_privacy(bench: Bench, settings: Settings) -> Result:
+def run_privacy(bench: Bench, settings: CellSettings) -> Result:
   """Unlearned models (or the control) against models that never saw the targets."""
   count = settings["models"]
   unlearned = _measure_margins(bench, settings, range(count), seen=True)
@@ -118,7 +118,7 @@ def _measure_never(bench: Bench, settings: str) -> NDArray[np.float64]:
 
 
 def _measure_margins(
-  bench: Bench, settings: Settings, seeds: Iterable[int], seen: bool
+  bench: Bench, settings: CellSettings, seeds: Iterable[int], seen: bool
 ) -> NDArray[np.float64]:
   """Margins [models, targets], with one model for each seed."""
   rows = []
@@ -143,10 +143,10 @@ def _sum_up(values: NDArray[np.float64]) -> dict[str, float]:
   return {name: float(x) for name, x in found.items()} | {"mean": float(values.mean())}
 
 
-def run_explain(bench: Bench, settings: Settings) -> Result:
+def run_explain(bench: Bench, settings: CellSettings) -> Result:
   """One row for each n, k and penalty: the ensemble, and one adapter at a time."""
   data = load_data(bench, settings["source"], "encodings", settings["seed"])
-  test, rows = common.Split(data.test, data.test_labels), []
+  test, rows = common.RawSplit(data.test, data.test_labels), []
   adapters = settings["adapters"]
   for n, k in [*((n, min(10, n)) for n in adapters), (adapters[0], 1)]:
     base = configure_lego(bench, settings | {"n": n, "k": k})
@@ -166,7 +166,7 @@ def run_explain(bench: Bench, settings: Settings) -> Result:
 
 
 def _measure_single(
-  cfg: lego.LegoConfig, state: lego.LegoState, split: common.Split
+  cfg: lego.LegoConfig, state: lego.LegoState, split: common.RawSplit
 ) -> float:
   """Mean accuracy of one activated adapter by itself, in percent."""
   right, shared = [], for_prediction(cfg)

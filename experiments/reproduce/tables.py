@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from experiments.reproduce.labels import MISSING, WORDS
 from experiments.reproduce.statistics import Estimate
 
-Entry = str | int | float | Estimate | None
+TableEntry = str | int | float | Estimate | None
 Row = Mapping[str, Any]  # by column
 
 
@@ -24,7 +24,7 @@ class Table(NamedTuple):
   title: str
   caption: str
   header: tuple[str, ...]
-  rows: tuple[tuple[Entry, ...], ...]
+  rows: tuple[tuple[TableEntry, ...], ...]
 
   def has(self, column: int, *types: type) -> bool:
     """Whether an entry of this column is of one of these types."""
@@ -60,7 +60,7 @@ def list_rows(table: Table) -> list[dict[str, Any]]:
   return [dict(zip(table.header, row, strict=True)) for row in table.rows]
 
 
-def text(entry: Entry) -> str:
+def text(entry: TableEntry) -> str:
   """A cell as a reader sees it."""
   if entry is None:
     return MISSING
@@ -102,7 +102,7 @@ def _plain(words: str) -> str:
 def to_csv(table: Table) -> str:
   """The numbers in full, for a program."""
   wide = [table.has(i, Estimate) for i in range(len(table.header))]
-  header, rows = list[str](), list[list[Entry]]()
+  header, rows = list[str](), list[list[TableEntry]]()
   for title, spread in zip(table.header, wide, strict=True):
     header += [title, f"{title} ±95%", f"{title} count"] if spread else [title]
   for row in table.rows:

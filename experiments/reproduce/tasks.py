@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.reproduce.cells import Result, Settings
+from experiments.reproduce.cells import CellSettings, Result
 from experiments.reproduce.datasets import Data
 from legonet_jax import measures
 from legonet_jax.core.ids import Ids
@@ -49,7 +49,7 @@ class Contender:
   prepare_timing: Callable[[Ids], tuple[Any, Ids]] | None = None
 
 
-def run_accuracy(contender: Contender, settings: Settings) -> Result:
+def run_accuracy(contender: Contender, settings: CellSettings) -> Result:
   """Accuracy on D_test and, on encodings, on some training samples."""
   data, train, balance = contender.data, None, None
   began = time.perf_counter()
@@ -70,7 +70,7 @@ def run_accuracy(contender: Contender, settings: Settings) -> Result:
   return {"train": train, "test": test, "fit_seconds": seconds, "balance": balance}
 
 
-def run_tasks(contender: Contender, settings: Settings) -> Result:
+def run_tasks(contender: Contender, settings: CellSettings) -> Result:
   """Both tasks, each from the same original model."""
   data, rng = contender.data, np.random.default_rng(settings["seed"])
   model = contender.fit(data.ids)
@@ -89,7 +89,7 @@ def run_tasks(contender: Contender, settings: Settings) -> Result:
 
 
 def _run_task(
-  contender: Contender, model: Any, gone: Ids, settings: Settings
+  contender: Contender, model: Any, gone: Ids, settings: CellSettings
 ) -> Result:
   data, seed = contender.data, settings["seed"]
   retain = np.setdiff1d(data.ids, gone)

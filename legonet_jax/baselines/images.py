@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from legonet_jax.core.ids import Ids, find, hash_ids
 from legonet_jax.data import Dataset
+from legonet_jax.runtime import blocks
 
 Augment = Literal["none", "flip", "flip_shift"]
 _SHIFT = 4  # pixels of the stored image, as is usual for CIFAR
@@ -31,7 +32,7 @@ class ImageTable(NamedTuple):
   labels: NDArray[np.int32]
 
 
-class Batch(NamedTuple):
+class ImageBatch(NamedTuple):
   """B samples: images uint8 [B, H, W, 3], labels [B], augmentation words [B]."""
 
   images: NDArray[np.uint8]
@@ -48,7 +49,7 @@ def load_table(dataset: Dataset, rows: NDArray[np.integer]) -> ImageTable:
 
 def batches(
   table: ImageTable, ids: Ids, size: int, epochs: int, seed: int
-) -> Iterator[Batch]:
+) -> Iterator[ImageBatch]:
   """All batches of all epochs, each of B = `size` samples.
 
   The last batch of an epoch is filled up from the epoch's beginning: a batch of another
@@ -64,20 +65,16 @@ def batches(
     for at in range(0, len(picked), size):
       part = slice(at, at + size)
       batch = rows[part]
-      yield Batch(table.images[batch], table.labels[batch], words[picked[part]])
+      yield ImageBatch(table.images[batch], table.labels[batch], words[picked[part]])
 
 
 def in_blocks(
   call: Callable[[NDArray[np.uint8]], jax.Array], images: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
   """`call` on images [N, H, W, 3], in blocks of one shape; the last one is padded."""
-  out = []
-  for at in range(0, len(images), _BLOCK):
-    part = images[at : at + _BLOCK]
-    padded = np.zeros((_BLOCK, *images.shape[1:]), np.uint8)
-    padded[: len(part)] = part
-    out.append(np.asarray(call(padded))[: len(part)])
-  return np.concatenate(out)
+  width = jax.eval_shape(call, blocks.pad(images[:0], _BLOCK)).shape[1]
+  out = np.empty((len(images), width), np.float32)
+  return blocks.fill(out, call, lambda start, end: images[start:end], _BLOCK)
 
 
 def augment(kind: Augment, images: jax.Array, words: jax.Array) -> jax.Array:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from legonet_jax.core.ids import Ids
 
-Model = Any
+AnyModel = Any
 
 
 class Learner(NamedTuple):
@@ -26,6 +26,6 @@ class Learner(NamedTuple):
     predict: `predict(model, inputs)` gives class probabilities [B, C].
   """
 
-  init: Callable[[int], Model]
-  train: Callable[[Model, Ids, int, float], Model]
-  predict: Callable[[Model, Any], NDArray[Any]]
+  init: Callable[[int], AnyModel]
+  train: Callable[[AnyModel, Ids, int, float], AnyModel]
+  predict: Callable[[AnyModel, Any], NDArray[Any]]

@@ -21,7 +21,7 @@ import optax
 from legonet_jax import errors
 from legonet_jax.baselines.images import (
   Augment,
-  Batch,
+  ImageBatch,
   ImageTable,
   augment,
   batches,
@@ -188,7 +188,7 @@ def schedule(cfg: RncConfig, total: int) -> Schedule:
 def _loop(
   cfg: RncConfig,
   model: RncModel,
-  data: Iterable[Batch],
+  data: Iterable[ImageBatch],
   rate: Schedule,
   sign: float,
 ) -> RncModel:
@@ -221,7 +221,7 @@ def _step(
   cfg: RncConfig,
   model: RncModel,
   opt_state: optax.OptState,
-  batch: Batch,
+  batch: ImageBatch,
   lr: jax.Array,
   sign: jax.Array,
 ) -> tuple[RncModel, optax.OptState]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
-from legonet_jax.baselines.learner import Learner, Model
+from legonet_jax.baselines.learner import AnyModel, Learner
 from legonet_jax.core.digest import digest_tree
 from legonet_jax.core.ids import Ids, hash_ids
 from legonet_jax.core.samples import check_ids
@@ -65,7 +65,7 @@ class SisaState(NamedTuple):
 
   settings: SisaConfig
   ids: Ids
-  models: tuple[tuple[Model, ...], ...]
+  models: tuple[tuple[AnyModel, ...], ...]
 
 
 class SisaInfo(NamedTuple):
@@ -182,10 +182,10 @@ def _train(
   cfg: SisaConfig,
   learner: Learner,
   shard: int,
-  kept: tuple[Model, ...],
+  kept: tuple[AnyModel, ...],
   members: Ids,
   slices: NDArray[np.int64],
-) -> tuple[tuple[Model, ...], int]:
+) -> tuple[tuple[AnyModel, ...], int]:
   """The R checkpoints of a shard, going on from those `kept`; samples passed."""
   if not len(members):
     return (), 0

@@ -6,7 +6,7 @@ import sys
 
 import tqdm
 
-from legonet_jax.core.task import Progress
+from legonet_jax.runtime.callbacks import Progress
 
 # A line keeps its end, where messages say what to do.
 _LONGEST, _END = 1000, 250

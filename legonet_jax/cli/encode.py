@@ -12,9 +12,9 @@ import jax
 import tqdm
 
 from legonet_jax import data, errors
-from legonet_jax.core.digest import environment
 from legonet_jax.encoder import encode as encode_lib, resnet, weights
 from legonet_jax.io import files
+from legonet_jax.runtime.environment import environment
 from legonet_jax.store import write as store_write
 
 _EXAMPLES = """\

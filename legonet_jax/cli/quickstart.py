@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
   return 0 if proved else 1
 
 
-def _check(args: argparse.Namespace, train: embedded.Split) -> None:
+def _check(args: argparse.Namespace, train: embedded.EmbeddedSplit) -> None:
   """Finds out before the work what would go wrong after it."""
   if not 1 <= args.forget <= len(train.ids) // 2:
     raise errors.ConfigError(
@@ -139,7 +139,7 @@ def _check(args: argparse.Namespace, train: embedded.Split) -> None:
 
 
 def _accuracy_on(
-  cfg: lego.LegoConfig, train: embedded.Split, test: embedded.Split
+  cfg: lego.LegoConfig, train: embedded.EmbeddedSplit, test: embedded.EmbeddedSplit
 ) -> Any:
   """A function of a state (and forgotten ids): accuracy on retain, unlearn and test."""
   predict = jax.jit(lego.predict, static_argnums=0)

@@ -201,7 +201,10 @@ def _class_number(text: str, run: run_lib.Run) -> int:
 
 
 def _new_samples(
-  args: argparse.Namespace, run: run_lib.Run, table: table_lib.Table, ids: Ids | None
+  args: argparse.Namespace,
+  run: run_lib.Run,
+  table: table_lib.InputTable,
+  ids: Ids | None,
 ) -> Request:
   """The request to learn rows of a store or of an `.npz`."""
   rows = table.rows

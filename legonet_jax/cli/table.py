@@ -18,14 +18,14 @@ from legonet_jax.store.rows import StoreRows
 _BLOCK = 1 << 16
 
 
-class Table(NamedTuple):
+class InputTable(NamedTuple):
   """Rows, and the names of their labels if they are known."""
 
   rows: StoreRows
   classes: Classes
 
 
-def read_table(path: pathlib.Path, labels: bool = True) -> Table:
+def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
   """Rows of a store or of an `.npz` with encodings, labels, ids, split and classes.
 
   Args:
@@ -38,7 +38,7 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
   if is_store(path):
     found = store_rows.read(path)
     _check_numbers(path, found.encodings)
-    return Table(found, store_read.classes_of(path))
+    return InputTable(found, store_read.classes_of(path))
   if path.is_dir() or not path.exists():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
   arrays = untrusted.read_npz(path)
@@ -70,7 +70,7 @@ def read_table(path: pathlib.Path, labels: bool = True) -> Table:
   rows = StoreRows(
     encodings[order], y.astype(np.int32), ids.astype(np.int64), split.astype(np.uint8)
   )
-  return Table(rows, named)
+  return InputTable(rows, named)
 
 
 def _check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
@@ -100,7 +100,7 @@ def take_ids(rows: StoreRows, ids: Ids, where: pathlib.Path) -> StoreRows:
 
 
 def match_labels(
-  table: Table, classes: Classes, where: pathlib.Path, numbers: bool
+  table: InputTable, classes: Classes, where: pathlib.Path, numbers: bool
 ) -> StoreRows:
   """The rows with labels as numbers of a run's classes.
 

@@ -243,7 +243,9 @@ def _verify_certificate(args: argparse.Namespace) -> int:
   return _report(args, checks, None)
 
 
-def _retained(args: argparse.Namespace, table: table_lib.Table) -> store_rows.StoreRows:
+def _retained(
+  args: argparse.Namespace, table: table_lib.InputTable
+) -> store_rows.StoreRows:
   rows = table.rows
   if args.ids_file is None:
     return table_lib.take(rows, rows.split == dataset_lib.TRAIN)

@@ -4,8 +4,6 @@ Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 """
 
 import dataclasses
-import hashlib
-import json
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.plain import make_plain
+from legonet_jax.io import hashing
 
 KeyPolicy = Literal["replace", "given", "keep"]
 FeatureMap = Literal["auto", "sqrt", "l2", "none"]
@@ -170,8 +169,9 @@ def describe_hash(config: Any) -> str:
 
 
 def _sha256(config: Any) -> NDArray[np.uint8]:
-  text = json.dumps(describe(config), sort_keys=True).encode()
-  return np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
+  return np.frombuffer(
+    bytes.fromhex(hashing.sha256_of_json(describe(config))), np.uint8
+  )
 
 
 def _check(cfg: LegoConfig) -> None:

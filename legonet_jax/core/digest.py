@@ -6,10 +6,6 @@ every encoding and label, the routes, the anchors, the keys and all weights, bit
 """
 
 import hashlib
-import importlib.metadata
-import os
-import pathlib
-import platform
 from typing import Any
 
 import jax
@@ -37,30 +33,3 @@ def digest_tree(tree: Any, prefix: bytes = b"") -> str:
     sha.update(f"{array.dtype.str}{array.shape}".encode())
     sha.update(array.data)
   return sha.hexdigest()
-
-
-def environment() -> dict[str, str]:
-  """What the bits of a state depend on besides its settings and samples."""
-  device = jax.devices()[0]
-  packages = ("jax", "jaxlib", "optax", "numpy", "scipy")  # jax has scipy's LAPACK
-  return {
-    **{name: importlib.metadata.version(name) for name in packages},
-    "platform": device.platform,
-    "device": device.device_kind,
-    "machine": platform.machine(),
-    "processor": _processor(),
-    "cpu_threads": str(os.cpu_count()),
-    "xla_flags": os.environ.get("XLA_FLAGS", ""),
-    "python": platform.python_version(),
-  }
-
-
-def _processor() -> str:
-  """The CPU's model name where the system tells it."""
-  try:
-    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-  except OSError:
-    return platform.processor()
-  return next(
-    (s.split(":")[1].strip() for s in lines if s.startswith("model name")), ""
-  )

@@ -16,6 +16,7 @@ q·K - ||K||²/2 and all its partial sums are multiples of 1/2 below 1.5 M < 2^2
 float32 holds every such number exactly.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -26,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig, for_one_adapter
-from legonet_jax.runtime import flags
+from legonet_jax.runtime import blocks, flags
 
 MAX_CODE = 127
 EXACT_SCORE = 2**23
@@ -113,15 +114,15 @@ def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
       " give real numbers [samples, width]"
     )
   codes, shared = np.empty(rows.shape, np.int8), for_one_adapter(cfg)
-  for start in range(0, len(rows), _BLOCK):
-    part, sane = to_float32(rows[start : start + _BLOCK])
+
+  def take(start: int, end: int) -> NDArray[np.float32]:
+    part, sane = to_float32(rows[start:end])
     if not sane.all():
       raise errors.SampleError(
         f"encoding in row {start + int(np.argmin(sane))} has a value that is NaN,"
         " infinite or over 1e30; drop or re-encode that sample"
       )
-    block = np.zeros((_BLOCK, rows.shape[1]), np.float32)
-    block[: len(part)] = part
-    coded = np.asarray(_encode_block(shared, block))
-    codes[start : start + _BLOCK] = coded[: len(part)]
-  return codes
+    return part
+
+  encode = functools.partial(_encode_block, shared)
+  return blocks.fill(codes, encode, take, _BLOCK)

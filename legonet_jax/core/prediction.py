@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core import features, routing
 from legonet_jax.core.config import LegoConfig, for_prediction
+from legonet_jax.runtime import blocks
 from legonet_jax.solvers import linear
 
 _BLOCK = 128
@@ -171,10 +172,9 @@ def predict_array(
   model = model._replace(settings=None)
   rows = _BLOCK if len(encodings) <= _BLOCK else _BLOCK * _BLOCKS
   out = np.empty((len(encodings), cfg.num_classes), np.float32)
-  for at in range(0, len(encodings), rows):
-    part = encodings[at : at + rows]
-    block = np.zeros((rows, *encodings.shape[1:]), np.float32)
+
+  def take(start: int, end: int) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # it becomes infinity, and the answer NaN
-      block[: len(part)] = part
-    out[at : at + rows] = np.asarray(_predict(shared, model, block))[: len(part)]
-  return out
+      return encodings[start:end].astype(np.float32)
+
+  return blocks.fill(out, lambda block: _predict(shared, model, block), take, rows)

@@ -17,8 +17,8 @@ from legonet_jax.core.config import LegoConfig, fingerprint, sample_fingerprint
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
-from legonet_jax.core.task import Progress
 from legonet_jax.core.transition import Info, rebuild
+from legonet_jax.runtime.callbacks import Progress
 
 _NONE = np.zeros(0, np.int64)
 

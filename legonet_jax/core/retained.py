@@ -20,7 +20,7 @@ _CHUNKS = 256
 _SHIFT = np.uint64(64 - 8)
 
 
-class Rows(NamedTuple):
+class RetainedRows(NamedTuple):
   """Retained samples, in hash order.
 
   Attributes:
@@ -34,12 +34,12 @@ class Rows(NamedTuple):
   prints: NDArray[np.uint8]
 
 
-Retained = tuple[Rows, ...]
+Retained = tuple[RetainedRows, ...]
 
 
 def empty(top_k: int) -> Retained:
   """The empty set."""
-  nothing = Rows(
+  nothing = RetainedRows(
     np.zeros(0, np.int64), np.zeros((0, top_k), np.int32), np.zeros((0, 16), np.uint8)
   )
   return (_frozen(nothing),) * _CHUNKS
@@ -55,18 +55,20 @@ def column(retained: Retained, name: str) -> NDArray[Any]:
   return np.concatenate([getattr(rows, name) for rows in retained])
 
 
-def take(rows: Rows, index: Any) -> Rows:
+def take(rows: RetainedRows, index: Any) -> RetainedRows:
   """The rows at `index`: positions, a mask or a slice."""
-  return Rows(rows.ids[index], rows.routes[index], rows.prints[index])
+  return RetainedRows(rows.ids[index], rows.routes[index], rows.prints[index])
 
 
-def join(parts: Iterable[Rows]) -> Rows:
+def join(parts: Iterable[RetainedRows]) -> RetainedRows:
   """The rows of all `parts`, one after the other, as a copy."""
   ids, routes, prints = zip(*parts, strict=True)
-  return Rows(np.concatenate(ids), np.concatenate(routes), np.concatenate(prints))
+  return RetainedRows(
+    np.concatenate(ids), np.concatenate(routes), np.concatenate(prints)
+  )
 
 
-def split(rows: Rows, counts: NDArray[np.int64]) -> Retained:
+def split(rows: RetainedRows, counts: NDArray[np.int64]) -> Retained:
   """The set `rows` [N] in chunks of `counts` [256] rows each."""
   ends = np.cumsum(counts)
   # Copies: a view would keep the whole old set in memory, forgotten samples and all.
@@ -92,7 +94,7 @@ def first(retained: Retained, number: int) -> Ids:
 
 def look_up(
   seed: int, retained: Retained, wanted: Ids
-) -> tuple[NDArray[np.bool_], Rows]:
+) -> tuple[NDArray[np.bool_], RetainedRows]:
   """Which of `wanted` [m] are in the set, and their rows, in the order of `wanted`."""
   hashes = ids_lib.hash_ids(seed, wanted)
   held = np.zeros(len(wanted), bool)
@@ -108,7 +110,9 @@ def look_up(
   return held, take(join(parts), np.argsort(np.concatenate(order)))
 
 
-def exchange(seed: int, retained: Retained, removed: Ids, added: Rows) -> Retained:
+def exchange(
+  seed: int, retained: Retained, removed: Ids, added: RetainedRows
+) -> Retained:
   """The set without the ids `removed` and with the rows `added`, in any order."""
   chunks = list(retained)
   for chunk, mine in _by_chunk(ids_lib.hash_ids(seed, removed)):
@@ -128,7 +132,7 @@ def _by_chunk(hashes: NDArray[np.uint64]) -> list[tuple[int, NDArray[np.intp]]]:
   return list(zip(unique.tolist(), np.split(order, start)[1:], strict=True))
 
 
-def _frozen(rows: Rows) -> Rows:
+def _frozen(rows: RetainedRows) -> RetainedRows:
   for array in rows:
     array.setflags(write=False)
   return rows

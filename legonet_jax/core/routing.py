@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax.core.config import LegoConfig
+from legonet_jax.runtime import blocks
 
 # Scores are exact, so the shape of a block cannot change a route.
 LARGEST_BLOCK = 1024
@@ -48,14 +49,12 @@ def route_array(
   rows = np.arange(len(codes)) if rows is None else rows
   routes = np.empty((len(rows), cfg.top_k), np.int32)
   size = _BLOCKS[0] if len(rows) > _BLOCKS[1] else _BLOCKS[1]
-  for start in range(0, len(rows), size):
-    part = rows[start : start + size]
-    block = np.zeros((size, codes.shape[1]), np.int8)
-    block[: len(part)] = codes[part]
-    # Cut on the host: a slice of a device array would compile for every length.
-    nearest = np.asarray(_route_block(block, keys, cfg.top_k))
-    routes[start : start + size] = nearest[: len(part)]
-  return routes
+  return blocks.fill(
+    routes,
+    lambda block: _route_block(block, keys, cfg.top_k),
+    lambda start, end: codes[rows[start:end]],
+    size,
+  )
 
 
 def compile_all(cfg: LegoConfig, keys: NDArray[np.int8]) -> None:

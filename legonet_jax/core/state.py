@@ -18,7 +18,7 @@ from legonet_jax.core import (
 from legonet_jax.core.config import LegoConfig, fingerprint
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.prediction import Model, settings_of
-from legonet_jax.core.retained import Retained, Rows
+from legonet_jax.core.retained import Retained, RetainedRows
 from legonet_jax.core.task import LargeArray
 
 NO_ANCHOR = -1
@@ -106,7 +106,7 @@ def from_arrays(
     cfg: the settings of the fit, which `predict` then insists on (see
       `Model.settings`); without them it takes any.
   """
-  rows = Rows(arrays["ids"], arrays["routes"], arrays["prints"])
+  rows = RetainedRows(arrays["ids"], arrays["routes"], arrays["prints"])
   n = len(arrays["anchors"])
   keys, weights, live = (jnp.asarray(arrays[name]) for name in _OF_MODEL)
   return LegoState(

@@ -13,30 +13,11 @@ from numpy.typing import NDArray
 
 from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.membership import Members
+from legonet_jax.core.membership import Changes, Members
 from legonet_jax.core.samples import Samples
+from legonet_jax.runtime.callbacks import Progress
 
-Progress = Callable[[int, int], None]
 FindMembers = Callable[[NDArray[np.intp]], tuple[Members, NDArray[np.intp]]]
-
-
-class Changes(NamedTuple):
-  """Who joined and who left adapters that there were before.
-
-  Attributes:
-    adapters: [c] int, which adapter, ascending.
-    rows: [c] int, the sample's row in the table, or -1 if the table has it no more.
-    signs: [c] int8, 1 for a sample that joined, -1 for one that left.
-  """
-
-  adapters: NDArray[np.intp]
-  rows: NDArray[np.intp]
-  signs: NDArray[np.int8]
-
-  def of(self, adapter: int) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
-    """Rows and signs of one adapter."""
-    start, end = np.searchsorted(self.adapters, [adapter, adapter + 1])
-    return self.rows[start:end], self.signs[start:end]
 
 
 class Task(NamedTuple):

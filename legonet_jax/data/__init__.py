@@ -11,11 +11,21 @@ from legonet_jax.data.npz import load_npz
 from legonet_jax.data.tfds import load_tfds
 
 __all__ = [
-  "SPLITS", "TEST", "TRAIN", "Dataset", "Source", "load_cifar", "load_dataset",
-  "load_folder", "load_npz", "load_tfds", "make_dataset", "take",
+  "SPLITS",
+  "TEST",
+  "TRAIN",
+  "CifarSource",
+  "Dataset",
+  "load_cifar",
+  "load_dataset",
+  "load_folder",
+  "load_npz",
+  "load_tfds",
+  "make_dataset",
+  "take",
 ]  # fmt: skip
 
-Source = Literal["archive", "tfds"]
+CifarSource = Literal["archive", "tfds"]
 
 
 def load_dataset(
@@ -23,7 +33,7 @@ def load_dataset(
   size: int,
   *,
   folder: pathlib.Path | None = None,
-  source: Source = "archive",
+  source: CifarSource = "archive",
   progress: bool = True,
 ) -> Dataset:
   """The dataset `name`: `cifar10`, `cifar100`, an `.npz` file or a folder of images.

@@ -26,7 +26,7 @@ CLASSES = (
 )
 
 
-class Split(NamedTuple):
+class EmbeddedSplit(NamedTuple):
   """Encodings [N, 512] float32, labels [N] and ids [N] int64."""
 
   encodings: NDArray[np.float32]
@@ -34,11 +34,11 @@ class Split(NamedTuple):
   ids: NDArray[np.int64]
 
 
-def load_embedded() -> tuple[Split, Split]:
+def load_embedded() -> tuple[EmbeddedSplit, EmbeddedSplit]:
   """The training and the test samples."""
   with np.load(PATH) as file:
     train, test = (
-      Split(
+      EmbeddedSplit(
         encodings=file[f"{split}_scales"][:, None]
         * np.square(file[f"{split}_codes"].astype(np.float32) / 255),
         labels=file[f"{split}_labels"].astype(np.int64),

@@ -21,6 +21,7 @@ from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.prediction import Model, check_settings, predict
 from legonet_jax.data.dataset import Dataset
 from legonet_jax.encoder import resnet
+from legonet_jax.runtime import blocks
 
 Params = Any
 Encode = Callable[[Params, jax.Array], jax.Array]
@@ -164,8 +165,7 @@ def encode_batches(
 
   def submit(row: int) -> tuple[int, jax.Array]:
     images = dataset.read(row, min(row + batch, len(dataset.ids)))
-    padded = np.zeros((batch, *images.shape[1:]), images.dtype)
-    padded[: len(images)] = images
+    padded = blocks.pad(images, batch)
     return len(images), run(held, jax.device_put(padded, NamedSharding(mesh, by_row)))
 
   # One batch ahead: the next images are read while the devices compute.

@@ -25,7 +25,7 @@ from legonet_jax.encoder.counting import count_encoder
 from legonet_jax.errors import whole_number
 
 
-class Method(NamedTuple):
+class CostMethod(NamedTuple):
   """A method as the table above sees it; made by `rnc`, `sisa`, `fixsisa`, `legonet`.
 
   Attributes:
@@ -101,23 +101,23 @@ class Retraining(NamedTuple):
   macs: float
 
 
-def rnc() -> Method:
+def rnc() -> CostMethod:
   """The plain classifier: any request trains all of it again."""
-  return Method(1, 1, 1, own_encoder=True)
+  return CostMethod(1, 1, 1, own_encoder=True)
 
 
-def sisa(shards: int) -> Method:
+def sisa(shards: int) -> CostMethod:
   """An RNC on each of s shards; a sample is in one, drawn at random."""
   shards = whole_number("shards", shards, 1)
-  return Method(shards, 1, shards, own_encoder=True)
+  return CostMethod(shards, 1, shards, own_encoder=True)
 
 
-def fixsisa(shards: int) -> Method:
+def fixsisa(shards: int) -> CostMethod:
   """A linear layer on each of s shards, on one frozen encoder."""
   return sisa(shards)._replace(own_encoder=False)
 
 
-def legonet(num_adapters: int, top_k: int, imbalance: float = 1.0) -> Method:
+def legonet(num_adapters: int, top_k: int, imbalance: float = 1.0) -> CostMethod:
   """n adapters of which a sample activates k.
 
   Args:
@@ -134,10 +134,10 @@ def legonet(num_adapters: int, top_k: int, imbalance: float = 1.0) -> Method:
       f"imbalance is {imbalance}; it must be between 1 and n / k,"
       f" here {num_adapters / top_k:g}"
     )
-  return Method(num_adapters, top_k, top_k, False, keyed=True, imbalance=imbalance)
+  return CostMethod(num_adapters, top_k, top_k, False, keyed=True, imbalance=imbalance)
 
 
-def count_model(setting: Setting, method: Method) -> ModelCost:
+def count_model(setting: Setting, method: CostMethod) -> ModelCost:
   """Parameters and MACs of one inference.
 
   With E and M the encoder's parameters and MACs, u = P where sub-models own their
@@ -158,7 +158,7 @@ def count_model(setting: Setting, method: Method) -> ModelCost:
 
 
 def count_retraining(
-  setting: Setting, method: Method, request: int = 1, epochs: int = 1
+  setting: Setting, method: CostMethod, request: int = 1, epochs: int = 1
 ) -> Retraining:
   """The expected work of forgetting m samples, drawn at random, at once.
 

@@ -27,7 +27,7 @@ class Ranks(NamedTuple):
   negative: NDArray[np.int64]
 
 
-class Point(NamedTuple):
+class RocPoint(NamedTuple):
   """The area under a curve, and its height above one false positive rate."""
 
   auc: float
@@ -45,7 +45,7 @@ def rank(positive: checks.Floats, negative: checks.Floats) -> Ranks:
   )
 
 
-def measure(ranks: Ranks, counts: NDArray[np.int64], fpr: float) -> Point:
+def measure(ranks: Ranks, counts: NDArray[np.int64], fpr: float) -> RocPoint:
   """AUC and TPR of U positives and N negatives, ties broken by chance.
 
   AUC = P(s⁺ > s⁻) + P(s⁺ = s⁻)/2. With t_i the share of positives above the i-th
@@ -70,4 +70,4 @@ def measure(ranks: Ranks, counts: NDArray[np.int64], fpr: float) -> Point:
   i = np.concatenate([[0], i, [negatives + 1]])
   t = np.concatenate([[0], t, [positives]])
   height = np.interp(fpr * (negatives + 1), i, t)
-  return Point(float(beaten / (positives * negatives)), float(height / positives))
+  return RocPoint(float(beaten / (positives * negatives)), float(height / positives))

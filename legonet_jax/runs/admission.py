@@ -24,11 +24,11 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
+from legonet_jax.runtime.callbacks import OnStep
 from legonet_jax.store import (
   format as store_format,
   read as store_read,
 )
-from legonet_jax.store.erase import OnStep
 from legonet_jax.store.read import is_store
 
 Batch = list[tuple[str, Request]]

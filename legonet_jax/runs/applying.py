@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from legonet_jax.core import requests, samples as samples_lib
-from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
-from legonet_jax.core.task import Progress
 from legonet_jax.core.transition import Info, rebuild
 from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.runs import (
@@ -26,8 +25,9 @@ from legonet_jax.runs.admission import Batch
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.run import Run, Session
+from legonet_jax.runtime.callbacks import OnStep, Progress
+from legonet_jax.runtime.environment import environment
 from legonet_jax.store import rows as store_rows
-from legonet_jax.store.erase import OnStep
 
 _NONE = np.zeros(0, np.int64)
 

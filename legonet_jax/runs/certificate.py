@@ -13,7 +13,6 @@ are all trained, and one with a part missing is refused.
 from collections.abc import Mapping
 import datetime
 import hashlib
-import json
 import re
 from typing import Any, NamedTuple
 
@@ -24,13 +23,14 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core import membership, requests
 from legonet_jax.core.config import LegoConfig, describe
-from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.digest import digest
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
-from legonet_jax.core.task import Progress
 from legonet_jax.core.transition import rebuild
-from legonet_jax.io import untrusted
+from legonet_jax.io import hashing, untrusted
 from legonet_jax.runs.layout import parse_config
+from legonet_jax.runtime.callbacks import Progress
+from legonet_jax.runtime.environment import differences
 
 FORMAT = "legonet-jax certificate 1"
 Certificate = dict[str, Any]
@@ -87,8 +87,7 @@ def sealed(certificate: Certificate) -> Certificate:
 
 def seal(certificate: Certificate) -> bytes:
   """The certificate as JSON text with its own sha256."""
-  text = json.dumps(sealed(certificate), indent=1, sort_keys=True) + "\n"
-  return text.encode()
+  return hashing.to_text(sealed(certificate))
 
 
 def check_seal(value: Certificate, name: str) -> Certificate:
@@ -234,8 +233,7 @@ def _weights(state: LegoState) -> list[str]:
 
 
 def _elsewhere(certificate: Certificate) -> str:
-  here, there = environment(), certificate["environment"]
-  names = [k for k in here if k != "python" and here[k] != there.get(k)]
+  names = differences(certificate["environment"])
   if not names:
     return ""
   return (
@@ -254,4 +252,4 @@ def _sha(array: NDArray[Any]) -> str:
 
 def _hash(value: Mapping[str, Any]) -> str:
   plain = {k: v for k, v in value.items() if k != "sha256"}
-  return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+  return hashing.sha256_of_json(plain)

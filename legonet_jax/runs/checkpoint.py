@@ -11,9 +11,7 @@ manifest says which requests it includes, so none is ever applied twice.
 
 from collections.abc import Iterator, Mapping
 import contextlib
-import hashlib
 import io
-import json
 import logging
 import os
 import pathlib
@@ -28,9 +26,9 @@ from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.state import LegoState, from_arrays, to_arrays
-from legonet_jax.io import durable, untrusted
+from legonet_jax.io import durable, hashing, untrusted
 from legonet_jax.runs import journal
-from legonet_jax.store.erase import OnStep
+from legonet_jax.runtime.callbacks import OnStep
 
 _MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"
@@ -110,8 +108,8 @@ def save(
     np.save(buffer, state.ids, allow_pickle=False)
     (making / _RETAINED).write_bytes(buffer.getvalue())
     value = {**manifest._asdict(), "files": durable.hashes_of(making)}
-    text = json.dumps({**value, "sha256": _hash(value)}, indent=1, sort_keys=True)
-    (making / _MANIFEST).write_text(text + "\n")
+    sealed = {**value, "sha256": hashing.sha256_of_json(value)}
+    (making / _MANIFEST).write_bytes(hashing.to_text(sealed))
     durable.sync_tree(making)
   except Exception as e:  # orbax wraps the system's error in many ways
     durable.shred_tree(making)
@@ -191,7 +189,7 @@ def remove_others(folder: pathlib.Path, number: int, on_step: OnStep) -> None:
 def _read(path: pathlib.Path) -> dict[str, Any]:
   try:
     value = untrusted.read_json(path / _MANIFEST, follow=False)
-    sound = value.pop("sha256") == _hash(value)
+    sound = value.pop("sha256") == hashing.sha256_of_json(value)
     older = {*Manifest._field_defaults} - value.keys()
     wanted = {name: kind for name, kind in _KINDS.items() if name not in older}
     sound = sound and untrusted.is_a(value, wanted) and _has_reports(value)
@@ -214,10 +212,6 @@ def _has_reports(value: dict[str, Any]) -> bool:
   if value.get("event") == "repaired":
     sound = sound and journal.is_report("repaired", report.get("repair"))
   return sound
-
-
-def _hash(value: dict[str, Any]) -> str:
-  return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _require_room(folder: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None:

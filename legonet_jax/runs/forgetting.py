@@ -17,8 +17,8 @@ from legonet_jax import errors
 from legonet_jax.core.ids import Ids
 from legonet_jax.runs import checkpoint, journal, rows as rows_lib, tombstones
 from legonet_jax.runs.run import Run, Session
+from legonet_jax.runtime.callbacks import OnStep
 from legonet_jax.store import erase
-from legonet_jax.store.erase import OnStep
 
 
 def erase_rows(session: Session, on_step: OnStep) -> None:

@@ -133,7 +133,9 @@ def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Chec
   return [*checks, _check_forgotten(run, entries, busy)]
 
 
-def _store_problem(path: pathlib.Path, record: erase.Record | None, busy: str) -> str:
+def _store_problem(
+  path: pathlib.Path, record: erase.PlainRecord | None, busy: str
+) -> str:
   """What is wrong with a store, or ""."""
   other = {p.name for p in path.iterdir()} - _STORE_FILES
   if lock.WORK in other and _is_lock(path / lock.WORK):

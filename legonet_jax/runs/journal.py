@@ -30,7 +30,7 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.core.ids import Ids
-from legonet_jax.io import durable, untrusted
+from legonet_jax.io import durable, hashing, untrusted
 
 Entry = dict[str, Any]
 FORMAT = 2
@@ -192,4 +192,4 @@ def latest(entries: Sequence[Entry], field: str) -> Any:
 def hash_of(entry: Mapping[str, Any]) -> str:
   """The hash that an entry must have."""
   text = {k: v for k, v in entry.items() if k != "hash"}
-  return hashlib.sha256(json.dumps(text, sort_keys=True).encode()).hexdigest()
+  return hashing.sha256_of_json(text)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig, describe
 from legonet_jax.data import names
-from legonet_jax.io import durable, lock, untrusted
+from legonet_jax.io import durable, hashing, lock, untrusted
 from legonet_jax.solvers.ridge import Ridge
 from legonet_jax.solvers.sgd import Sgd
 
@@ -137,7 +137,7 @@ def parse_config(value: Any) -> LegoConfig:
   return config
 
 
-class Settings(NamedTuple):
+class RunSettings(NamedTuple):
   """What `run.json` holds: settings, the first stores, names of classes 0 ... C-1."""
 
   cfg: LegoConfig
@@ -146,7 +146,7 @@ class Settings(NamedTuple):
 
 
 def write_settings(
-  layout: Layout, settings: Settings, keys: NDArray[Any] | None
+  layout: Layout, settings: RunSettings, keys: NDArray[Any] | None
 ) -> None:
   """Writes `run.json` (and `keys.npy`), durable when this returns."""
   if keys is not None:
@@ -159,11 +159,10 @@ def write_settings(
     "stores": settings.stores,
     "classes": None if settings.classes is None else list(settings.classes),
   }
-  text = json.dumps(value, indent=1, sort_keys=True) + "\n"
-  durable.write(layout.settings, text.encode())
+  durable.write(layout.settings, hashing.to_text(value))
 
 
-def read_settings(layout: Layout) -> Settings:
+def read_settings(layout: Layout) -> RunSettings:
   """The settings of a run.
 
   Raises:
@@ -191,16 +190,16 @@ def read_settings(layout: Layout) -> Settings:
   return settings
 
 
-def _parse_settings(value: dict[str, Any]) -> Settings:
+def _parse_settings(value: dict[str, Any]) -> RunSettings:
   if value["version"] != VERSION:
     raise errors.RunError(f"version {errors.brief(value['version'])}, not {VERSION}")
   cfg, stores = parse_config(value["config"]), _strings(value["stores"])
   if value.get("classes") is None:
-    return Settings(cfg, stores, None)
+    return RunSettings(cfg, stores, None)
   classes = names.check_classes("classes", _strings(value["classes"]), cfg.num_classes)
   if len(classes) > cfg.num_classes:
     raise errors.RunError(f"{len(classes)} names for {cfg.num_classes} classes")
-  return Settings(cfg, stores, classes)
+  return RunSettings(cfg, stores, classes)
 
 
 def read_keys(layout: Layout, cfg: LegoConfig) -> NDArray[Any] | None:

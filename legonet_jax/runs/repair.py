@@ -12,9 +12,8 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.core import requests
-from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.task import Progress
 from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import lock
 from legonet_jax.runs import (
@@ -28,9 +27,10 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.layout import Layout
-from legonet_jax.runs.run import Run, Session, no_step
+from legonet_jax.runs.run import Run, Session
+from legonet_jax.runtime.callbacks import OnStep, Progress, no_step
+from legonet_jax.runtime.environment import differences, environment
 from legonet_jax.store import erase, rows as store_rows
-from legonet_jax.store.erase import OnStep
 
 
 class _Lost(NamedTuple):
@@ -86,7 +86,7 @@ def repair(
     on_step("trained")
     claimed, masked = _claims(lost, entries)
     proved = digest(state) == claimed
-    known_place = lost.manifest is None or not _differs(lost.manifest.environment)
+    known_place = lost.manifest is None or not differences(lost.manifest.environment)
     if not proved and not masked and known_place and not len(erased):
       raise errors.RunError(
         f"what is left in {', '.join(lost.stores)} does not give the state that the"
@@ -136,7 +136,7 @@ def _record_key(run: Run, entries: list[journal.Entry], key: bytes) -> Run:
 
 def _find_lost(
   layout: Layout,
-  settings: layout_lib.Settings,
+  settings: layout_lib.RunSettings,
   entries: list[journal.Entry],
   key: bytes,
 ) -> _Lost:
@@ -194,7 +194,7 @@ def _manifest(path: pathlib.Path) -> Manifest | None:
 
 
 def _all_stores(
-  layout: Layout, settings: layout_lib.Settings, entries: list[journal.Entry]
+  layout: Layout, settings: layout_lib.RunSettings, entries: list[journal.Entry]
 ) -> list[str]:
   """The run's stores by its journal, or by its folder if that is of an old version."""
   known = journal.latest(entries, "stores")
@@ -210,8 +210,3 @@ def _claims(lost: _Lost, entries: list[journal.Entry]) -> tuple[str, bool]:
     return lost.manifest.digest, lost.manifest.masked > 0
   last = [e for e in entries if "after" in e][-1]
   return last["after"], bool(last.get("masked", 0))
-
-
-def _differs(made_on: dict[str, str]) -> bool:
-  here = environment()
-  return any(made_on.get(k) != v for k, v in here.items() if k != "python")

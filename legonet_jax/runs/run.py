@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core import requests, samples as samples_lib
 from legonet_jax.core.config import LegoConfig, describe, fingerprint
-from legonet_jax.core.digest import digest, environment
+from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState
-from legonet_jax.core.task import Progress
 from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import durable, files, lock, untrusted
 from legonet_jax.runs import (
@@ -29,13 +28,14 @@ from legonet_jax.runs import (
   tombstones,
 )
 from legonet_jax.runs.checkpoint import Manifest
-from legonet_jax.runs.layout import Layout, Settings
+from legonet_jax.runs.layout import Layout, RunSettings
+from legonet_jax.runtime.callbacks import OnStep, Progress, no_step
+from legonet_jax.runtime.environment import differences, environment
 from legonet_jax.store import (
   erase,
   read as store_read,
   rows as store_rows,
 )
-from legonet_jax.store.erase import OnStep
 
 
 class Run(NamedTuple):
@@ -74,10 +74,6 @@ class Session(NamedTuple):
   left: Ids | None
   notes: list[str]
   held: set[str]
-
-
-def no_step(_: str) -> None:
-  """For callers who do not follow the steps."""
 
 
 def load(path: pathlib.Path) -> Run:
@@ -163,7 +159,7 @@ def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -
   return gone
 
 
-def records(run: Run) -> dict[str, erase.Record]:
+def records(run: Run) -> dict[str, erase.PlainRecord]:
   """The run's stores as they are now."""
   root = run.layout.root
   return {s: erase.record(rows_lib.resolve(root, s)) for s in run.manifest.stores}
@@ -171,9 +167,7 @@ def records(run: Run) -> dict[str, erase.Record]:
 
 def foreign(run: Run) -> dict[str, tuple[str, str]]:
   """In what this environment differs from the run's: name -> (there, here)."""
-  here = {k: v for k, v in environment().items() if k != "python"}
-  there = run.manifest.environment
-  return {k: (there.get(k, ""), v) for k, v in here.items() if there.get(k) != v}
+  return differences(run.manifest.environment)
 
 
 def create(
@@ -220,7 +214,7 @@ def create(
     for stale in layout_lib.temporaries(path):
       durable.shred(stale)
     key = tombstones.make_key(layout.forgotten_key)
-    layout_lib.write_settings(layout, Settings(cfg, [place], classes), keys)
+    layout_lib.write_settings(layout, RunSettings(cfg, [place], classes), keys)
     on_step("settings written")
     try:
       state, info = requests.fit(cfg, samples, keys, progress)

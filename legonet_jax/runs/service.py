@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.task import Progress
 from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   admission,
@@ -44,8 +43,8 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
-from legonet_jax.runs.run import Run, Session, no_step
-from legonet_jax.store.erase import OnStep
+from legonet_jax.runs.run import Run, Session
+from legonet_jax.runtime.callbacks import OnStep, Progress, no_step
 
 MakeRequest = Callable[[Run], Request]
 

@@ -21,7 +21,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from legonet_jax import errors
-from legonet_jax.io import untrusted
+from legonet_jax.io import hashing, untrusted
 from legonet_jax.runs.key_files import key_id, need_cryptography
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def sign(
       }
     ],
   }
-  return (json.dumps(envelope, indent=1, sort_keys=True) + "\n").encode()
+  return hashing.to_text(envelope)
 
 
 def is_envelope(data: bytes) -> bool:

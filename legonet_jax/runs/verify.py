@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.samples import Samples
-from legonet_jax.core.task import Progress
 from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
@@ -32,6 +31,7 @@ from legonet_jax.runs import (
 from legonet_jax.runs.certificate import Certificate, Check
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run
+from legonet_jax.runtime.callbacks import Progress
 
 _TRIES, _PAUSE = 20, 0.25
 

@@ -4,8 +4,6 @@ Library users set `jax_compilation_cache_dir` themselves; the command does it fo
 own process, unless the user has.
 """
 
-import hashlib
-import json
 import os
 import pathlib
 import stat
@@ -14,8 +12,8 @@ from typing import Any
 import jax
 
 from legonet_jax import errors
-from legonet_jax.core import digest
-from legonet_jax.io import download
+from legonet_jax.io import download, hashing
+from legonet_jax.runtime.environment import environment
 
 
 def use_cache() -> None:
@@ -27,8 +25,7 @@ def use_cache() -> None:
   """
   if getattr(jax.config, "jax_compilation_cache_dir", None):
     return
-  environment = json.dumps(digest.environment(), sort_keys=True)
-  name = hashlib.sha256(environment.encode()).hexdigest()[:16]
+  name = hashing.sha256_of_json(environment())[:16]
   try:
     folder = download.cache_dir() / "xla" / name
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -9,12 +9,11 @@ one program at a time and gets them one by one.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 import itertools
-import os
 from typing import TypeVar
 
 import jax
 
-from legonet_jax.runtime import flags
+from legonet_jax.runtime import flags, machine
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,7 +21,7 @@ R = TypeVar("R")
 
 def count() -> int:
   """How many adapters, or groups of them, to work on at a time."""
-  return len(os.sched_getaffinity(0)) if jax.default_backend() == "cpu" else 1
+  return machine.count_cores() if jax.default_backend() == "cpu" else 1
 
 
 def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

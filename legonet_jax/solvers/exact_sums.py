@@ -27,6 +27,7 @@ from legonet_jax import errors
 from legonet_jax.core import features
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.samples import Samples
+from legonet_jax.runtime import blocks
 
 BAND = 128
 # Any of them gives the same integers: the smallest that fits saves work.
@@ -136,11 +137,9 @@ def sum_rows(
     left = len(rows) - at
     block = next((b for b in _BLOCKS if left > b // 2), _BLOCKS[-1])
     part = rows[at : at + block]
-    codes = np.zeros((block, samples.codes.shape[1]), np.int8)
-    labels, sign = np.zeros(block, np.int32), np.zeros(block, np.int8)
-    codes[: len(part)] = samples.codes[part]
-    labels[: len(part)] = samples.labels[part]
-    sign[: len(part)] = signs[at : at + block]
+    codes = blocks.pad(samples.codes[part], block)
+    labels = blocks.pad(samples.labels[part], block, np.int32)
+    sign = blocks.pad(signs[at : at + block], block, np.int8)
     sums, peak = absorb(sums, codes, labels, sign)
     at += block
     if size * features.levels(cfg, samples.codes.shape[1]) ** 2 >= _MAX_SUM:

@@ -28,8 +28,8 @@ from legonet_jax.core import ids as ids_lib
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.membership import Members
 from legonet_jax.core.samples import Samples
-from legonet_jax.core.task import Progress
 from legonet_jax.runtime import parallel
+from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.solvers import linear as adapters_lib
 from legonet_jax.solvers.optimizers import make_optimizer
 

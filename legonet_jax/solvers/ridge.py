@@ -19,8 +19,9 @@ from legonet_jax import errors
 from legonet_jax.core import features
 from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig, for_one_adapter
 from legonet_jax.core.plain import make_plain, need
-from legonet_jax.core.task import LargeArray, Progress, Solver, Task
+from legonet_jax.core.task import LargeArray, Solver, Task
 from legonet_jax.runtime import parallel
+from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.solvers import cholesky, exact_sums
 from legonet_jax.solvers.exact_sums import Sums
 

@@ -8,7 +8,8 @@ import jax
 from legonet_jax import errors
 from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.plain import make_plain, need
-from legonet_jax.core.task import LargeArray, Progress, Solver, Task
+from legonet_jax.core.task import LargeArray, Solver, Task
+from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.solvers import lanes, optimizers
 
 # A tile is indexed in int32 on the device, and so are the epochs on it.

@@ -10,7 +10,6 @@ of them erases is gone for the others as well.
 """
 
 from collections.abc import Callable
-import json
 import os
 import pathlib
 from typing import Any
@@ -20,11 +19,11 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.ids import Ids
-from legonet_jax.io import durable, lock, untrusted
+from legonet_jax.io import durable, hashing, lock, untrusted
+from legonet_jax.runtime.callbacks import OnStep
 from legonet_jax.store import leftovers, read
 
-OnStep = Callable[[str], None]
-Record = dict[str, Any]
+PlainRecord = dict[str, Any]
 _ERASED_ID, _ERASED_LABEL = -1, -1
 
 
@@ -73,8 +72,7 @@ def erase(
     stale = sums != meta["sha256"] or erased != meta.get("erased", 0)
     if stale or (again and erased):
       fresh = {**meta, "sha256": sums, "erased": erased}
-      text = json.dumps(fresh, indent=1, sort_keys=True) + "\n"
-      durable.write(path / "meta.json", text.encode())
+      durable.write(path / "meta.json", hashing.to_text(fresh))
   return count
 
 
@@ -93,7 +91,7 @@ def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:
   return half[~encodings[half].any(axis=1)]
 
 
-def record(path: pathlib.Path) -> Record:
+def record(path: pathlib.Path) -> PlainRecord:
   """What journal and checkpoint keep of a store: its sums, rows and erased rows."""
   return read.read_record(path)._asdict()
 

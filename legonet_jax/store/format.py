@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.data import names
-from legonet_jax.io import files, untrusted
+from legonet_jax.io import files, hashing, untrusted
 
 VERSION = 1
 META, PARTIAL, GROWING = "meta.json", "partial.json", "encodings.part"
@@ -188,7 +188,7 @@ def read_json(file: pathlib.Path) -> dict[str, Any] | None:
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes a JSON file, durable when this returns."""
-  files.write(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+  files.write(path, hashing.to_text(value))
   files.sync_folder(path.parent)
 
 

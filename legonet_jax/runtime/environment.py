@@ -1,0 +1,37 @@
+"""The environment: what the bits of a state depend on besides settings and samples."""
+
+from collections.abc import Mapping
+import importlib.metadata
+import os
+import platform
+
+import jax
+
+from legonet_jax.runtime import machine
+
+_NOT_IN_BITS = ("python",)
+
+
+def environment() -> dict[str, str]:
+  """What the bits of a state depend on besides its settings and samples."""
+  device = jax.devices()[0]
+  packages = ("jax", "jaxlib", "optax", "numpy", "scipy")  # jax has scipy's LAPACK
+  return {
+    **{name: importlib.metadata.version(name) for name in packages},
+    "platform": device.platform,
+    "device": device.device_kind,
+    "machine": platform.machine(),
+    "processor": machine.processor_name(),
+    "cpu_threads": str(os.cpu_count()),
+    "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    "python": platform.python_version(),
+  }
+
+
+def differences(there: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+  """In what this environment differs from the one `there`: name -> (there, here).
+
+  What cannot change a bit, such as Python's version, is left out.
+  """
+  here = {k: v for k, v in environment().items() if k not in _NOT_IN_BITS}
+  return {k: (there.get(k, ""), v) for k, v in here.items() if there.get(k) != v}

@@ -1,0 +1,46 @@
+"""What the host has: cores, memory and the name of its processor.
+
+Linux tells more than macOS does; what a system does not tell has a stand-in here.
+"""
+
+import os
+import pathlib
+import platform
+import subprocess
+
+
+def count_cores() -> int:
+  """Cores that this process may use, or those of the machine where it cannot be told.
+
+  Only Linux and some BSDs can bind a process to a part of the cores.
+  """
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def memory_bytes() -> int | None:
+  """Bytes of memory that the machine has; None if the system does not tell."""
+  try:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  except (AttributeError, ValueError, OSError):
+    return None
+  return memory if memory > 0 else None
+
+
+def processor_name() -> str:
+  """The processor's model name, as exactly as the system tells it."""
+  if platform.system() == "Darwin":  # `platform.processor` says "arm" for all of them
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+      told = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+      return platform.processor()
+    return told.stdout.strip() or platform.processor()
+  try:
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+  except OSError:
+    return platform.processor()
+  return next(
+    (s.split(":")[1].strip() for s in lines if s.startswith("model name")), ""
+  )
