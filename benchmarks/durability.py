@@ -23,9 +23,11 @@ from experiments import common
 import legonet_jax as lego
 from legonet_jax.io import lock
 from legonet_jax.runs import (
+  create as create_lib,
   requests as requests_lib,
   run as run_lib,
   service,
+  session as session_lib,
 )
 from legonet_jax.store import rows as store_rows
 
@@ -79,7 +81,7 @@ def main() -> None:
     folder = pathlib.Path(temporary)
     store_rows.land(folder / "store", rows, cfg.encoder)
     start = time.perf_counter()
-    run = run_lib.create(folder / "run", cfg, folder / "store")
+    run = create_lib.create(folder / "run", cfg, folder / "store")
     fitted = time.perf_counter() - start
     samples = lego.make_samples(cfg, rows.encodings, rows.labels, rows.ids)
     result = measure(args, cfg, run, samples, rows)
@@ -104,7 +106,7 @@ def measure(
   durable: list[float] = []
   steps: dict[str, list[float]] = {}
   with lock.hold(path):
-    session = service.open_session(path)
+    session = session_lib.open_session(path)
     for number, one in enumerate(wanted):
       start = time.perf_counter()
       state, _ = lego.unlearn(cfg, state, samples, [one])

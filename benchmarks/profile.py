@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks.machine import seconds
 import legonet_jax as lego
-from legonet_jax.core import ids as ids_lib
+from legonet_jax.core import adapters, ids as ids_lib
 from legonet_jax.runtime import flags
-from legonet_jax.solvers import exact_sums, lanes, linear, ridge
+from legonet_jax.solvers import exact_sums, lanes, ridge
 from legonet_jax.solvers.optimizers import make_optimizer
 
 _LOOPS = 200
@@ -47,10 +47,10 @@ def sgd_parts(classes: int) -> dict[str, float]:
   labels = rng.integers(0, classes, shape).astype(np.int32)
   words = ids_lib.to_words(np.arange(solver.lanes, dtype=np.int64))
   started = lanes.start_lanes(cfg, 512, np.uint32(0), words)
-  x = linear.dequantize(cfg, jnp.asarray(codes[0]))
+  x = adapters.dequantize(cfg, jnp.asarray(codes[0]))
   w = started.weights
   z = jnp.einsum("lcd,lbd->lcb", w, x)
-  targets = jax.vmap(functools.partial(linear.targets, cfg))(jnp.asarray(labels[0]))
+  targets = jax.vmap(functools.partial(adapters.targets, cfg))(jnp.asarray(labels[0]))
   update = jax.vmap(make_optimizer(solver.optimizer, solver.options).update)
 
   def softmax(z: jax.Array) -> jax.Array:
@@ -76,7 +76,7 @@ def sgd_parts(classes: int) -> dict[str, float]:
     "gather rows of the table (host, once per tile)": 1e6
     * min(seconds(lambda: table[rows]) for _ in range(50)),
     "int8 to float32": best(
-      lambda x, c: x * 0 + linear.dequantize(cfg, c), x, jnp.asarray(codes[0])
+      lambda x, c: x * 0 + adapters.dequantize(cfg, c), x, jnp.asarray(codes[0])
     ),
     "z = W x": best(
       lambda w, x: w + 1e-9 * jnp.sum(jnp.einsum("lcd,lbd->lcb", w, x)), w, x

@@ -45,17 +45,18 @@ def measure_startup(folder: pathlib.Path | None, count: int) -> list[dict[str, A
   return results
 
 
-def _memory_mb() -> float:
-  """Memory that this process holds now."""
-  command = ["ps", "-o", "rss=", "-p", str(os.getpid())]  # in KB, on macOS as well
+def _memory_mb(peak: bool = False) -> float:
+  """Memory that this process holds now, or the most that it ever held."""
+  status = pathlib.Path("/proc/self/status")
+  if status.exists():  # not `getrusage`: on Linux its peak includes the parent's
+    field = "VmHWM:" if peak else "VmRSS:"
+    lines = status.read_text().splitlines()
+    return next(int(s.split()[1]) for s in lines if s.startswith(field)) / 1024
+  if peak:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS: bytes
+  command = ["ps", "-o", "rss=", "-p", str(os.getpid())]
   told = subprocess.run(command, check=True, capture_output=True, text=True)
   return int(told.stdout) / 1024
-
-
-def _peak_mb() -> float:
-  """The most memory that this process ever held."""
-  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  return peak / (2**20 if sys.platform == "darwin" else 2**10)  # in bytes there
 
 
 def _child(what: str, *args: str) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def _child(what: str, *args: str) -> dict[str, Any]:
   samples = lego.make_samples(cfg, case.encodings, case.labels)
   del case  # a fit needs the samples only
   lego.fit(cfg, samples)
-  peak, size = _peak_mb(), count * 512 * 4 / 2**20
+  peak, size = _memory_mb(peak=True), count * 512 * 4 / 2**20
   return {
     "solver": "sgd",
     "N": count,

@@ -36,10 +36,12 @@ import legonet_jax as lego
 from legonet_jax import errors
 from legonet_jax.io import lock
 from legonet_jax.runs import (
+  create as create_lib,
   journal,
   requests as requests_lib,
   run as run_lib,
   service,
+  session as session_lib,
 )
 from legonet_jax.store import rows as store_rows
 
@@ -104,7 +106,7 @@ def victim(folder: pathlib.Path, kinds: list[str], seed: int, step: str) -> None
   # Half of the victims are services, which hold the run, the others single commands.
   hold = lock.hold(path) if not step and seed % 2 else contextlib.nullcontext()
   with hold:
-    session = service.open_session(path)
+    session = session_lib.open_session(path)
     note(notes, {"ready": True})
     for kind in kinds:
       session = _one_request(session, world, kind, rng, notes, kind == kinds[-1], step)
@@ -112,14 +114,14 @@ def victim(folder: pathlib.Path, kinds: list[str], seed: int, step: str) -> None
 
 
 def _one_request(
-  session: run_lib.Session,
+  session: session_lib.Session,
   world: KillWorld,
   kind: str,
   rng: Any,
   notes: pathlib.Path,
   last: bool,
   step: str,
-) -> run_lib.Session:
+) -> session_lib.Session:
   path, held = session.run.layout.root, set(session.run.state.ids.tolist())
   request = make_request(world, kind, held, rng)
   asked = {"kind": kind, "ids": request.ids.tolist(), "salt": request.salt.hex()}
@@ -285,7 +287,7 @@ def build(fresh: pathlib.Path) -> None:
     world.encodings[:_COUNT], world.labels[:_COUNT], world.ids[:_COUNT], split
   )
   store_rows.land(folder / "store", rows, CONFIG.encoder)
-  run_lib.create(folder / "run", CONFIG, folder / "store")
+  create_lib.create(folder / "run", CONFIG, folder / "store")
   folder.rename(fresh)
 
 

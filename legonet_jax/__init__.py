@@ -1,41 +1,10 @@
-"""legonet-jax: exact machine unlearning that you can prove."""
+"""legonet-jax: exact machine unlearning that you can prove.
 
-from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.digest import digest
-from legonet_jax.core.prediction import Model, predict
-from legonet_jax.core.requests import fit, heal, learn, unlearn, update
-from legonet_jax.core.samples import Samples, append, drop, make_samples, select
-from legonet_jax.core.state import LegoState
-from legonet_jax.core.transition import Info
-from legonet_jax.encoder import ImageEncoder, encode_images, open_store, predict_images
-from legonet_jax.runtime.environment import environment
-from legonet_jax.solvers.ridge import Ridge
-from legonet_jax.solvers.sgd import Sgd
+Nothing is imported before it is used, JAX least of all; `__init__.pyi` lists the names.
+"""
 
-__version__ = "0.1.0"
+import lazy_loader
 
-__all__ = [
-  "ImageEncoder",
-  "Info",
-  "LegoConfig",
-  "LegoState",
-  "Model",
-  "Ridge",
-  "Samples",
-  "Sgd",
-  "append",
-  "digest",
-  "drop",
-  "encode_images",
-  "environment",
-  "fit",
-  "heal",
-  "learn",
-  "make_samples",
-  "open_store",
-  "predict",
-  "predict_images",
-  "select",
-  "unlearn",
-  "update",
-]
+__version__ = "0.2.0"
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

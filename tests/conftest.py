@@ -14,7 +14,7 @@ jax.config.update("jax_debug_nans", True)
 # Commands keep executables and weights there; never in the home of who runs the tests.
 os.environ["LEGONET_CACHE"] = tempfile.mkdtemp(prefix="legonet-tests-")
 # JAX sets a level of its own where there is none, and the commands that tests start
-# would inherit it: then XLA's false alarm (see `legonet_command`) is in their output.
+# would inherit it: then XLA's false alarm (see `cli.main`) is in their output.
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 DIM, CLASSES, COUNT = 7, 3, 60

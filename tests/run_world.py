@@ -9,9 +9,9 @@ import numpy as np
 
 import legonet_jax as lego
 from legonet_jax.runs import (
+  create as create_lib,
   journal,
   requests as requests_lib,
-  run as run_lib,
   service,
 )
 from legonet_jax.runs.layout import Layout
@@ -33,7 +33,7 @@ def make_store(path, count=COUNT):
 def make_run(folder, cfg=CONFIG, **kwargs):
   """`folder`/store and `folder`/run."""
   make_store(folder / "store")
-  run_lib.create(folder / "run", cfg, folder / "store", **kwargs)
+  create_lib.create(folder / "run", cfg, folder / "store", **kwargs)
   return folder / "run"
 
 

@@ -13,8 +13,8 @@ import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax.core import features, ids as ids_lib, membership
-from legonet_jax.solvers import lanes, linear
+from legonet_jax.core import adapters, features, ids as ids_lib, membership
+from legonet_jax.solvers import lanes
 
 OPTIMIZERS = {
   "sgd": (("learning_rate", 0.5),),
@@ -56,7 +56,7 @@ class GradientTest(chex.TestCase):
     real = 9 - padding
     y[real:] = -1
     ours = self.variant(
-      lambda w, x, y: linear.gradient(w, x, linear.targets(CONFIG, y))
+      lambda w, x, y: adapters.gradient(w, x, adapters.targets(CONFIG, y))
     )(weights, x, jnp.asarray(y))
     want = gradient_oracle(weights, x, y)
     np.testing.assert_allclose(ours, want, rtol=1e-4, atol=1e-6)
@@ -74,7 +74,7 @@ class GradientTest(chex.TestCase):
     codes = jnp.ones((4, DIM), jnp.int8)
     # First a real step, so that momentum and moments are not zero.
     step = self.variant(lambda *a: lanes.step(cfg, *a))
-    targets = functools.partial(linear.targets, cfg)
+    targets = functools.partial(adapters.targets, cfg)
     lane = step(lane, codes, targets(jnp.asarray([0, 1, -1, -1])))
     after = step(lane, codes, targets(jnp.full(4, -1)))
     chex.assert_trees_all_equal(after, lane)
@@ -86,7 +86,7 @@ def train_oracle(cfg, samples, rows, adapter_id):
   """Plain mini-batch SGD with momentum, one adapter, in float64."""
   options = dict(cfg.solver.options)
   words = jnp.asarray(ids_lib.to_words(np.asarray([adapter_id])))[0]
-  w = np.asarray(linear.init_weights(cfg, DIM, cfg.seed, words), np.float64)
+  w = np.asarray(adapters.init_weights(cfg, DIM, cfg.seed, words), np.float64)
   velocity = np.zeros_like(w)
   size = cfg.solver.batch_size
   x = samples.codes.astype(np.float64) * features.unit(cfg, DIM)

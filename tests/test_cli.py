@@ -1,5 +1,7 @@
 """The command line, as a person meets it."""
 
+import argparse
+import importlib
 import json
 import os
 import signal
@@ -8,8 +10,9 @@ import sys
 
 import pytest
 
-import legonet_command
-from legonet_jax.cli import main as cli
+import legonet_jax as lego
+from legonet_jax.cli import encode, main as cli
+from legonet_jax.encoder import weights
 
 
 def test_quickstart_proves_itself_and_saves_a_figure(tmp_path, capsys):
@@ -50,7 +53,7 @@ def test_bad_input_is_one_line_and_exit_code_2(name, capsys):
 def test_ctrl_c_stops_a_run_with_one_line_and_leaves_nothing(tmp_path):
   # A test run in the background inherits an ignored SIGINT; a person's shell does not.
   code = (
-    "import signal, sys; from legonet_command import main;"
+    "import signal, sys; from legonet_jax.cli.main import main;"
     " signal.signal(signal.SIGINT, signal.default_int_handler);"
     " sys.exit(main(['quickstart', '--adapters', '30']))"
   )
@@ -95,11 +98,9 @@ def test_a_ctrl_c_during_imports_is_one_line(monkeypatch, capsys):
   def interrupted(*_):
     raise KeyboardInterrupt
 
-  monkeypatch.delitem(sys.modules, "legonet_jax.cli.main")
-  monkeypatch.setattr("builtins.__import__", interrupted)
-  assert legonet_command.main() == 130
-  monkeypatch.undo()
-  assert capsys.readouterr().err.count("\n") == 1
+  monkeypatch.setattr(importlib, "import_module", interrupted)
+  assert cli.main(["quickstart"]) == 130
+  assert capsys.readouterr().err == "legonet: interrupted, nothing was begun\n"
 
 
 def test_an_interrupt_exits_with_130(monkeypatch, capsys):
@@ -109,3 +110,54 @@ def test_an_interrupt_exits_with_130(monkeypatch, capsys):
   monkeypatch.setattr("legonet_jax.data.embedded.load_embedded", interrupted)
   assert cli.main(["quickstart"]) == 130
   assert "interrupted" in capsys.readouterr().err
+
+
+def run_python(code):
+  return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_neither_the_package_nor_any_help_imports_jax():
+  code = (
+    "import contextlib, sys, legonet_jax; from legonet_jax.cli import main\n"
+    "for words in [[], *([c] for c in main.COMMANDS)]:\n"
+    "  with contextlib.suppress(SystemExit): main.main([*words, '--help'])\n"
+    "assert not {'jax', 'flax', 'optax', 'orbax'} & {*sys.modules}, 'imported'"
+  )
+  done = run_python(code)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.count("usage: legonet") == len(cli.COMMANDS) + 1
+
+
+def test_the_public_names_are_all_there_and_each_has_a_docstring():
+  assert {"fit", "unlearn", "predict", "LegoConfig", "Ridge"} <= set(dir(lego))
+  for name in lego.__all__:
+    assert getattr(lego, name).__doc__, name
+
+
+def test_the_defaults_that_help_names_are_the_librarys(capsys):
+  with pytest.raises(SystemExit):
+    cli.main(["fit", "--help"])
+  text = " ".join(capsys.readouterr().out.split())
+  cfg, sgd = lego.LegoConfig(num_classes=2), lego.Sgd()
+  for said in (
+    f"--adapters N n ({cfg.num_adapters})",
+    f"--top-k K k ({cfg.top_k})",
+    f"order ({cfg.seed})",
+    f"is forgotten ({cfg.key_policy})",
+    f"ξ ({cfg.key_noise})",
+    f"of ridge ({lego.Ridge().penalty})",
+    f"of sgd ({sgd.epochs})",
+    f"of sgd ({sgd.batch_size})",
+    f"a name of optax ({sgd.optimizer})",
+    f"of sgd ({dict(sgd.options)['learning_rate']})",
+    f"side by side ({sgd.lanes})",
+  ):
+    assert said in text, said
+
+
+def test_encode_offers_every_pretrained_network_and_split():
+  parser = argparse.ArgumentParser()
+  encode.add_arguments(parser)
+  choices = {a.dest: a.choices for a in parser._actions}
+  assert sorted(choices["encoder"]) == sorted(weights.PRETRAINED)
+  assert choices["split"] == lego.data.SPLITS

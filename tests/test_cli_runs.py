@@ -13,6 +13,7 @@ from run_world import ROOT, completions, refit_digest
 from legonet_jax.cli import main as cli
 from legonet_jax.data import embedded
 from legonet_jax.runs import run as run_lib, service, verify as verify_lib
+from legonet_jax.runtime import environment
 
 OPTIONS = [
   "--adapters",
@@ -134,21 +135,21 @@ def test_one_command_loads_hashes_and_digests_the_checkpoint_once(
     return counted
 
   for module, name in (
-    ("checkpoint", "load"),
-    ("checkpoint", "digest"),
-    ("applying", "digest"),
-    ("durable", "hashes_of"),
+    ("runs.checkpoint", "load"),
+    ("runs.checkpoint", "digest"),
+    ("runs.applying", "digest"),
+    ("io.durable", "hashes_of"),
   ):
-    place = f"legonet_jax.runs.{module}"
+    place = f"legonet_jax.{module}"
     function = getattr(sys.modules[place], name)
     monkeypatch.setattr(f"{place}.{name}", counting(f"{module}.{name}", function))
   say(capsys, "unlearn", run, "--ids", ids()[0])
   assert sorted(calls) == [
-    "applying.digest",
-    "checkpoint.digest",
-    "checkpoint.load",
-    "durable.hashes_of",  # of the checkpoint that is loaded
-    "durable.hashes_of",  # of the one that is saved
+    "io.durable.hashes_of",  # of the checkpoint that is loaded
+    "io.durable.hashes_of",  # of the one that is saved
+    "runs.applying.digest",
+    "runs.checkpoint.digest",
+    "runs.checkpoint.load",
   ]
 
 
@@ -236,8 +237,9 @@ def test_accepted_requests_are_finished_by_whatever_comes_next(
 
 
 def test_another_environment_is_said(run, capsys, monkeypatch):
-  here = run_lib.environment()
-  monkeypatch.setattr(run_lib, "environment", lambda: {**here, "jaxlib": "9.9"})
+  here = environment.environment()
+  other = {**here, "jaxlib": "9.9"}
+  monkeypatch.setattr(environment, "environment", lambda: other)
   assert cli.main(["status", str(run), "--json"]) == 0
   out = capsys.readouterr()
   assert f"another environment (jaxlib '{here['jaxlib']}', here '9.9')" in out.err
@@ -290,7 +292,7 @@ def test_the_readmes_commands_run(tmp_path, capsys, monkeypatch):
 
 def test_the_core_knows_nothing_of_runs():
   code = (
-    "import sys, legonet_jax;"
+    "import sys, legonet_jax as lego; lego.fit, lego.predict, lego.LegoConfig(2);"
     " assert not [m for m in sys.modules if m.startswith('legonet_jax.runs')];"
     " assert 'orbax.checkpoint' not in sys.modules"
   )

@@ -12,11 +12,11 @@ import pytest
 from experiments.reproduce import cost_tables, paper, tables
 import legonet_jax as lego
 from legonet_jax import errors
+from legonet_jax.core import adapters
 from legonet_jax.encoder import resnet
 from legonet_jax.encoder.conv import forms
 from legonet_jax.encoder.counting import count_encoder
 from legonet_jax.measures import cost
-from legonet_jax.solvers import linear
 
 DOC = pathlib.Path(__file__).parent.parent / "docs" / "cost.md"
 KNOWN = {"resnet18": 11_176_512, "resnet34": 21_284_672, "resnet50": 23_508_032}
@@ -121,7 +121,7 @@ def test_macs_of_an_adapters_step_equal_those_of_the_real_gradients_jaxpr():
   setting = cost.Setting(num_samples=1)
   labels = jnp.zeros(1, jnp.int32)
   cfg = lego.LegoConfig(num_classes=10)
-  step = functools.partial(linear.gradient, targets=linear.targets(cfg, labels))
+  step = functools.partial(adapters.gradient, targets=adapters.targets(cfg, labels))
   macs = _trace(step, jnp.zeros((10, 512)), jnp.zeros((1, 512)))
   assert cost.count_retraining(setting, cost.fixsisa(1)).macs == macs
   assert cost.count_retraining(setting, cost.fixsisa(1), epochs=7).macs == 7 * macs

@@ -28,11 +28,12 @@ from experiments.faults.disk import Disk
 from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
+  create as create_lib,
   journal,
   repair as repair_lib,
   requests as requests_lib,
-  run as run_lib,
   service,
+  session as session_lib,
   verify as verify_lib,
 )
 from legonet_jax.runs.layout import Layout
@@ -83,8 +84,8 @@ def test_a_fit_that_fails_at_its_first_journal_line_can_be_made_again(
       fail_once(monkeypatch, os, "fsync", OSError(28, "No space left on device"))
 
   with pytest.raises(OSError, match="No space"):
-    run_lib.create(tmp_path / "run", CONFIG, tmp_path / "store", on_step=fail_at)
-  run = run_lib.create(tmp_path / "run", CONFIG, tmp_path / "store")
+    create_lib.create(tmp_path / "run", CONFIG, tmp_path / "store", on_step=fail_at)
+  run = create_lib.create(tmp_path / "run", CONFIG, tmp_path / "store")
   assert run.manifest.digest == refit_digest(IDS)
   assert is_sound(tmp_path / "run")
 
@@ -107,7 +108,7 @@ def test_a_service_may_settle_again_after_an_error(tmp_path, monkeypatch):
   """It went on from the state before, and recorded a request that was done as lost."""
   path = make_run(tmp_path)
   with lock.hold(path):
-    session = service.open_session(path)
+    session = session_lib.open_session(path)
     name = service.submit(session, unlearn(GONE))
     real = requests_lib.remove
 
@@ -283,5 +284,5 @@ def test_a_run_can_be_made_where_a_link_leads(tmp_path):
   (tmp_path / "link").symlink_to("folder")
   make_store(tmp_path / "store")
   path = tmp_path / "link" / "run"
-  run_lib.create(path, CONFIG, tmp_path / "store")
+  create_lib.create(path, CONFIG, tmp_path / "store")
   assert is_sound(path)

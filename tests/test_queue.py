@@ -24,6 +24,7 @@ from run_world import (
 from legonet_jax.cli import main as cli
 from legonet_jax.core.ids import hash_ids
 from legonet_jax.runs import (
+  create as create_lib,
   journal,
   requests as requests_lib,
   run as run_lib,
@@ -49,7 +50,7 @@ def stop_at(step):
 def made(tmp_path_factory):
   folder = tmp_path_factory.mktemp("queue")
   make_run(folder / "world")
-  run_lib.create(folder / "world" / "other", CONFIG, folder / "world" / "store")
+  create_lib.create(folder / "world" / "other", CONFIG, folder / "world" / "store")
   snapshot(folder / "world", folder / "first")
   return folder
 

@@ -352,7 +352,7 @@ def test_two_processes_at_once(path, capsys):
 
 
 def test_a_second_process_is_told_so(path):
-  code = f"from legonet_command import main; main(['heal', {str(path)!r}])"
+  code = f"from legonet_jax.cli.main import main; main(['heal', {str(path)!r}])"
   with lock.hold(path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
   assert done.stderr.startswith(f"legonet: error: process {os.getpid()} works on")

@@ -33,6 +33,7 @@ from legonet_jax.core.state import from_arrays, to_arrays
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
+  create as create_lib,
   journal,
   layout,
   requests as requests_lib,
@@ -330,7 +331,7 @@ def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_p
 
 def test_what_another_run_has_erased_is_forgotten_with_the_next_request(path):
   other = path.parent / "second"
-  run_lib.create(other, CONFIG, path.parent / "store")
+  create_lib.create(other, CONFIG, path.parent / "store")
   do(path, unlearn(IDS[:2]))
   run, _ = do(other, unlearn(IDS[5:6]))
   assert run.manifest.digest == refit_digest([*IDS[2:5], *IDS[6:]])
@@ -362,10 +363,9 @@ def test_a_row_that_changed_on_disk_is_noticed_before_it_is_trained_on(path):
 
 def test_on_another_environment_everything_is_trained_anew(path, monkeypatch):
   here = lego.environment()
-  monkeypatch.setattr(run_lib, "environment", lambda: {**here, "jaxlib": "9.9"})
-  monkeypatch.setattr(
-    "legonet_jax.runs.applying.environment", lambda: {**here, "jaxlib": "9.9"}
-  )
+  other = {**here, "jaxlib": "9.9"}
+  for place in ("runtime.environment", "runs.applying"):
+    monkeypatch.setattr(f"legonet_jax.{place}.environment", lambda: other)
   run = run_lib.load(path)
   assert run_lib.foreign(run) == {"jaxlib": (here["jaxlib"], "9.9")}
   run, _ = do(path, unlearn(IDS[20:21]))

@@ -12,7 +12,13 @@ from experiments.faults.world import World
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
 from legonet_jax.io import lock
-from legonet_jax.runs import requests as requests_lib, run as run_lib, service
+from legonet_jax.runs import (
+  create as create_lib,
+  requests as requests_lib,
+  run as run_lib,
+  service,
+  session as session_lib,
+)
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
 from legonet_jax.store import read as store_read
@@ -58,13 +64,13 @@ def queue(world: World, wanted: Requests) -> None:
 def serve(world: World, wanted: Requests) -> None:
   """A service, which tries again after an error without opening the run anew."""
   with lock.hold(world.run):
-    session = _settle(service.open_session(world.run))
+    session = _settle(session_lib.open_session(world.run))
     for request in wanted:
       service.submit(session, request)
       session = _settle(session)
 
 
-def _settle(session: run_lib.Session, tries: int = 3) -> run_lib.Session:
+def _settle(session: session_lib.Session, tries: int = 3) -> session_lib.Session:
   try:
     return service.settle(session)
   except (errors.LegoError, OSError):
@@ -91,7 +97,7 @@ def check_other(world: World) -> list[str]:
 
 def fit(world: World, _: Requests = ()) -> None:
   """A new run on the store."""
-  run_lib.create(world.run, world_lib.CONFIG, world.store)
+  create_lib.create(world.run, world_lib.CONFIG, world.store)
 
 
 def fit_again(world: World) -> None:

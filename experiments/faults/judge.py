@@ -23,8 +23,8 @@ from legonet_jax.runs import (
   service,
   verify as verify_lib,
 )
-from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.layout import Layout
+from legonet_jax.runtime.checks import Check
 from legonet_jax.store import read as store_read
 
 

@@ -11,9 +11,9 @@ from experiments.faults.commands import Requests, reopen
 from experiments.faults.world import IDS, NEW_IDS, World
 from legonet_jax.runs import (
   checkpoint,
+  create as create_lib,
   key_files,
   requests as requests_lib,
-  run as run_lib,
   service,
 )
 from legonet_jax.runs.layout import Layout
@@ -89,7 +89,7 @@ def _learn_from_store(world: World) -> Requests:
 def _shared(world: World) -> None:
   """Another run on the same store has forgotten a sample."""
   world_lib.make_run(world)
-  run_lib.create(world.other, world_lib.CONFIG, world.store)
+  create_lib.create(world.other, world_lib.CONFIG, world.store)
   service.carry_out(world.other, world_lib.unlearn(_ERASED))
 
 

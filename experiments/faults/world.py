@@ -11,7 +11,10 @@ import numpy as np
 import legonet_jax as lego
 from legonet_jax.core import ids as ids_lib
 from legonet_jax.core.ids import Ids
-from legonet_jax.runs import requests as requests_lib, run as run_lib
+from legonet_jax.runs import (
+  create as create_lib,
+  requests as requests_lib,
+)
 from legonet_jax.runs.requests import Request
 from legonet_jax.store import rows as store_rows
 
@@ -101,7 +104,7 @@ def make_store(path: pathlib.Path, ids: Ids) -> None:
 def make_run(world: World) -> None:
   """The store and a run on it."""
   make_store(world.store, IDS)
-  run_lib.create(world.run, CONFIG, world.store)
+  create_lib.create(world.run, CONFIG, world.store)
 
 
 def unlearn(ids: Any, **kwargs: Any) -> Request:

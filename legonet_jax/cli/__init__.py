@@ -1,1 +1,1 @@
-"""The command line: one module per command, each with `register` and `run`."""
+"""The command line: one module per command, with `TEXT`, `add_arguments` and `run`."""

@@ -1,7 +1,10 @@
 """What the commands around a run share."""
 
+from __future__ import annotations
+
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import importlib
 import json
 import os
 import pathlib
@@ -10,31 +13,25 @@ from typing import Any
 
 import numpy as np
 
+import legonet_jax as lego
 from legonet_jax import errors
 from legonet_jax.cli import console
-from legonet_jax.core import features
-from legonet_jax.core.ids import Ids
-from legonet_jax.io import untrusted
-from legonet_jax.runs import run as run_lib, service
-from legonet_jax.runs.run import Run
 
-Commands = Any  # what argparse gives for adding sub-commands is private
 _MOST_SHOWN = 3
 
 
-def parser_of(
-  commands: Commands, name: str, brief: str, text: str, run: Callable[..., int]
-) -> argparse.ArgumentParser:
-  """A sub-command whose `text` starts with what it does and ends with examples."""
-  parser: argparse.ArgumentParser = commands.add_parser(
-    name,
-    help=brief,
-    description=text,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("--json", action="store_true", help="print one JSON object only")
-  parser.set_defaults(run=run)
-  return parser
+def import_own(modules: Sequence[str]) -> None:
+  """Imports the user's modules, from the current folder as `python -m` would."""
+  if modules and "" not in sys.path:
+    sys.path.insert(0, "")
+  for name in modules:
+    try:
+      importlib.import_module(name)
+    except ImportError as e:
+      raise errors.ConfigError(
+        f"--import {name} cannot be imported ({e}); run the command in the folder where"
+        " it is, or install it"
+      ) from None
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -52,24 +49,24 @@ def show(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> None:
   print(json.dumps(value) if args.json else text, flush=True)
 
 
-def current(path: pathlib.Path) -> Run:
+def current(path: pathlib.Path) -> lego.runs.run.Run:
   """The run to serve: accepted requests are finished first, if that can be done."""
-  run = run_lib.load(path)  # a folder that is no run must not be touched
-  waiting = service.unfinished(path)
+  run = lego.runs.run.load(path)  # a folder that is no run must not be touched
+  waiting = lego.runs.service.unfinished(path)
   if waiting:
     try:
-      session, _ = service.carry_out(path)
+      session, _ = lego.runs.service.carry_out(path)
       note(f"finished {len(waiting)} requests that were accepted before")
       tell_notes(session)
       run = session.run
     except (errors.LegoError, OSError) as e:
       note(f"{len(waiting)} accepted requests are not carried out yet: {e}")
-      run = run_lib.load(path)
+      run = lego.runs.run.load(path)
   tell_environment(run)
   return run
 
 
-def tell_notes(session: run_lib.Session) -> None:
+def tell_notes(session: lego.runs.session.Session) -> None:
   """Says what happened to requests besides the one that was made."""
   for text in session.notes[:_MOST_SHOWN]:
     note(text)
@@ -77,9 +74,9 @@ def tell_notes(session: run_lib.Session) -> None:
     note(f"{len(session.notes) - _MOST_SHOWN} more; see `legonet history`")
 
 
-def tell_environment(run: Run) -> None:
+def tell_environment(run: lego.runs.run.Run) -> None:
   """Says so if the run was trained somewhere else."""
-  other = run_lib.foreign(run)
+  other = lego.runs.run.foreign(run)
   if other:
     parts = [
       f"{name} {there!r}, here {here!r}" for name, (there, here) in other.items()
@@ -91,10 +88,10 @@ def tell_environment(run: Run) -> None:
     )
 
 
-def read_ids_file(path: pathlib.Path) -> Ids:
+def read_ids_file(path: pathlib.Path) -> lego.core.ids.Ids:
   """Ids from a text file, separated by white space or commas."""
   try:
-    words = untrusted.read_text(path).replace(",", " ").split()
+    words = lego.io.untrusted.read_text(path).replace(",", " ").split()
   except FileNotFoundError:
     raise errors.SampleError(f"no file {path}; check the path") from None
   if not words:
@@ -141,7 +138,7 @@ def check_out(
     raise errors.ConfigError(f"{option} {path} {problem}")
 
 
-def as_ids(values: list[int]) -> Ids:
+def as_ids(values: list[int]) -> lego.core.ids.Ids:
   """Ids of the command line as int64."""
   try:
     return np.asarray(values, np.int64)
@@ -149,7 +146,7 @@ def as_ids(values: list[int]) -> Ids:
     raise errors.SampleError("an id is beyond 64 bits; check --ids") from None
 
 
-def wanted_ids(args: argparse.Namespace) -> Ids | None:
+def wanted_ids(args: argparse.Namespace) -> lego.core.ids.Ids | None:
   """The ids that `--ids` or `--ids-file` name."""
   if args.ids is not None:
     return as_ids(args.ids)
@@ -159,14 +156,14 @@ def wanted_ids(args: argparse.Namespace) -> Ids | None:
 def read_keys(path: pathlib.Path) -> Any:
   """Given keys [n, d] from an `.npy` file."""
   try:
-    keys = untrusted.read_npy(path)
+    keys = lego.io.untrusted.read_npy(path)
   except FileNotFoundError:
     raise errors.DataError(f"no file {path}; check the path") from None
   if keys.ndim != 2 or not keys.size or keys.dtype.kind != "f":
     raise errors.DataError(
       f"{path}: keys are {keys.dtype}{list(keys.shape)}; give floats [adapters, width]"
     )
-  if not features.to_float32(keys)[1].all():
+  if not lego.core.features.to_float32(keys)[1].all():
     raise errors.DataError(
       f"{path}: keys have a value that is NaN, infinite or over 1e30; make them again"
     )

@@ -1,12 +1,14 @@
 """What commands share to talk to a person: lines and progress bars."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 import contextlib
 import sys
 
 import tqdm
 
-from legonet_jax.runtime.callbacks import Progress
+import legonet_jax as lego
 
 # A line keeps its end, where messages say what to do.
 _LONGEST, _END = 1000, 250
@@ -41,7 +43,7 @@ def sayer(quiet: bool) -> Callable[[str], None]:
 
 
 @contextlib.contextmanager
-def bar(title: str, quiet: bool) -> Iterator[Progress]:
+def bar(title: str, quiet: bool) -> Iterator[lego.runtime.callbacks.Progress]:
   """A progress bar on standard error; only where a person can see it move."""
   with tqdm.tqdm(
     desc=title,

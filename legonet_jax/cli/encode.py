@@ -1,5 +1,7 @@
 """`legonet encode`: a dataset's encodings, computed once, into a store."""
 
+from __future__ import annotations
+
 import argparse
 import functools
 import json
@@ -8,16 +10,14 @@ import sys
 import time
 from typing import Any
 
-import jax
 import tqdm
 
-from legonet_jax import data, errors
-from legonet_jax.encoder import encode as encode_lib, resnet, weights
-from legonet_jax.io import files
-from legonet_jax.runtime.environment import environment
-from legonet_jax.store import write as store_write
+import legonet_jax as lego
+from legonet_jax import errors
 
-_EXAMPLES = """\
+TEXT = """\
+Encodes every image of a dataset, once, and keeps the encodings in a store.
+
 examples:
   legonet encode --dataset cifar10 --encoder resnet34 --size 224 --out cifar10_224
   legonet encode --dataset photos/ --weights my_resnet50.pth --encoder resnet50 --out e
@@ -27,72 +27,67 @@ Stop it whenever you like and run the same command again: it goes on where it wa
 """
 
 
-def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-  """Adds the sub-command."""
-  parser = commands.add_parser(
-    "encode",
-    help="compute the encodings of a dataset",
-    description=__doc__,
-    epilog=_EXAMPLES,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of the command."""
   add = parser.add_argument
   add(
     "--dataset", required=True, help="cifar10, cifar100, FILE.npz or a folder of images"
   )
   add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
-  add("--encoder", default="resnet34", choices=sorted(weights.PRETRAINED))
+  add("--encoder", default="resnet34", choices=("resnet18", "resnet34", "resnet50"))
   add("--size", type=int, default=224, help="images are scaled to this (default 224)")
   add("--weights", type=pathlib.Path, metavar="FILE",
       help=".pth or .safetensors (default: torchvision's, ImageNet)")  # fmt: skip
   add("--data", type=pathlib.Path, metavar="DIR", help="where CIFAR's files are")
   add("--source", choices=("archive", "tfds"), default="archive",
       help="CIFAR from its official archive or from tensorflow-datasets")  # fmt: skip
-  add("--split", choices=data.SPLITS, help="only this split")
+  add("--split", choices=("train", "test"), help="only this split")
   add("--limit", type=int, metavar="N", help="only the first N samples")
   add(
     "--batch", type=int, help="images per step (default on a CPU: 16 at 224, 128 at 64)"
   )
   add("--compute", choices=("float32", "bfloat16"), default="float32")
   add("--storage", choices=("float32", "float16"), default="float32")
-  add("--json", action="store_true", help="print the result as JSON, no progress bar")
-  parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when the store is complete."""
-  spec = encode_lib.ImageEncoder(args.encoder, args.size, args.compute)
-  encode_lib.check(spec)
+  spec = lego.encoder.encode.ImageEncoder(args.encoder, args.size, args.compute)
+  lego.encoder.encode.check(spec)
   if args.limit is not None and args.limit < 1:
     raise errors.ConfigError(f"--limit is {args.limit}; it must be at least 1")
+  import jax  # here, because --help can do without
+
   devices = len(jax.devices())
   batch = _default_batch(args.size, devices) if args.batch is None else args.batch
-  encode_lib.check_batch(batch, devices)
-  net = resnet.build_resnet(args.encoder)
+  lego.encoder.encode.check_batch(batch, devices)
+  net = lego.encoder.resnet.build_resnet(args.encoder)
   progress = not args.json and sys.stderr.isatty()
-  path = args.weights or weights.pretrained_path(args.encoder, progress=progress)
-  loaded = weights.load(net, path)
-  dataset = data.load_dataset(
+  path = args.weights or lego.encoder.weights.pretrained_path(
+    args.encoder, progress=progress
+  )
+  loaded = lego.encoder.weights.load(net, path)
+  dataset = lego.data.load_dataset(
     args.dataset, args.size, folder=args.data, source=args.source, progress=progress
   )
-  dataset = data.take(dataset, args.split, args.limit)
+  dataset = lego.data.take(dataset, args.split, args.limit)
   shape = (len(dataset.ids), net.dim)
   how = describe(spec, loaded, dataset, batch, devices, args.storage)
   done, began = 0, time.perf_counter()
-  with files.folders_for(args.out):
-    writer = store_write.start(args.out, how, shape, args.storage)
+  with lego.io.files.folders_for(args.out):
+    writer = lego.store.write.start(args.out, how, shape, args.storage)
     if writer is not None:
-      params = encode_lib.prepare(spec, loaded.variables)
-      encode = functools.partial(encode_lib.encode_images, spec)
+      params = lego.encoder.encode.prepare(spec, loaded.variables)
+      encode = functools.partial(lego.encoder.encode.encode_images, spec)
       done = _encode_all(writer, encode, params, dataset, batch, progress)
   _report(args, shape, done, time.perf_counter() - began)
   return 0
 
 
 def describe(
-  spec: encode_lib.ImageEncoder,
-  loaded: weights.Weights,
-  dataset: data.Dataset,
+  spec: lego.encoder.encode.ImageEncoder,
+  loaded: lego.encoder.weights.Weights,
+  dataset: lego.data.Dataset,
   batch: int,
   devices: int,
   storage: str,
@@ -108,12 +103,12 @@ def describe(
     "weights": loaded.source,
     "weights_sha256": loaded.sha256,
     "resize": "bilinear, half-pixel centres",
-    "mean": list(encode_lib.MEAN),
-    "std": list(encode_lib.STD),
+    "mean": list(lego.encoder.encode.MEAN),
+    "std": list(lego.encoder.encode.STD),
     "dataset": dataset.name,
     "dataset_sha256": dataset.fingerprint,
     "samples": len(dataset.ids),
-    "environment": environment(),
+    "environment": lego.runtime.environment.environment(),
   }
   if dataset.classes is not None:
     how["classes"] = list(dataset.classes)
@@ -121,10 +116,10 @@ def describe(
 
 
 def _encode_all(
-  writer: store_write.Writer,
-  encode: encode_lib.Encode,
-  params: encode_lib.Params,
-  dataset: data.Dataset,
+  writer: lego.store.write.Writer,
+  encode: lego.encoder.encode.Encode,
+  params: lego.encoder.encode.Params,
+  dataset: lego.data.Dataset,
   batch: int,
   progress: bool,
 ) -> int:
@@ -133,16 +128,18 @@ def _encode_all(
   bar = tqdm.tqdm(
     total=total, initial=first, unit=" images", disable=not progress, smoothing=0.05
   )
-  batches = encode_lib.encode_batches(encode, params, dataset, batch, start=first)
+  batches = lego.encoder.encode.encode_batches(
+    encode, params, dataset, batch, start=first
+  )
   try:
     with bar:
       for rows in batches:
-        writer = store_write.put(writer, rows)
+        writer = lego.store.write.put(writer, rows)
         bar.update(len(rows))
-    store_write.finish(writer, dataset.ids, dataset.labels, dataset.split)
+    lego.store.write.finish(writer, dataset.ids, dataset.labels, dataset.split)
   except errors.LegoError:
     # A damaged image, or numbers that do not fit: what mends it changes the store.
-    store_write.discard(writer)
+    lego.store.write.discard(writer)
     raise
   return total - first
 
@@ -166,4 +163,6 @@ def _report(
 def _default_batch(size: int, devices: int) -> int:
   """About as many pixels per step at any size: small maps need many images."""
   images = min(128, max(8, 16 * 224**2 // size**2 // 8 * 8))
+  import jax
+
   return devices * images * (1 if jax.default_backend() == "cpu" else 8)

@@ -1,9 +1,11 @@
 """The quickstart's figure, readable in black and white."""
 
+from __future__ import annotations
+
 import pathlib
 from typing import Any
 
-from legonet_jax.io import files
+import legonet_jax as lego
 
 
 def quickstart(path: pathlib.Path, results: list[dict[str, Any]]) -> None:
@@ -58,6 +60,6 @@ def quickstart(path: pathlib.Path, results: list[dict[str, Any]]) -> None:
   for ax in axes:
     ax.spines[["top", "right"]].set_visible(False)
   fig.tight_layout()
-  with files.atomic(path) as temporary:
+  with lego.io.files.atomic(path) as temporary:
     fig.savefig(temporary, dpi=150, format=path.suffix.lstrip("."))
   pyplot.close(fig)

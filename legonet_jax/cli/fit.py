@@ -1,17 +1,19 @@
 """`legonet fit`: a run on an encoding store."""
 
+from __future__ import annotations
+
 import argparse
+import dataclasses
+import json
 import pathlib
+import sys
 from typing import Any
 
+import legonet_jax as lego
+from legonet_jax import errors
 from legonet_jax.cli import common, console, signed
-from legonet_jax.core.config import LegoConfig
-from legonet_jax.runs import attest, journal, run as run_lib
-from legonet_jax.solvers.ridge import Ridge
-from legonet_jax.solvers.sgd import Sgd
-from legonet_jax.store import read as store_read, rows as store_rows
 
-_TEXT = """\
+TEXT = """\
 Fits a LegoNet on the training samples of an encoding store and keeps it in a run
 folder: checkpoint, journal, requests. From then on the store is the run's: requests to
 forget erase rows in it. Interrupted, run the same command again.
@@ -23,37 +25,36 @@ examples:
 """
 
 
-def register(commands: Any) -> None:
-  """Adds the command."""
-  parser = common.parser_of(commands, "fit", "fit a model into a run", _TEXT, run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of the command; what is not given is the library's default."""
   add = parser.add_argument
-  solver, cfg = Sgd(), LegoConfig(num_classes=2)
   add("store", type=pathlib.Path, metavar="STORE", help="from encode, import-encodings")
   add("--out", required=True, type=pathlib.Path, metavar="RUN", help="the new run")
-  add("--adapters", type=int, default=100, metavar="N", help="n (100)")
-  add("--top-k", type=int, default=10, metavar="K", help="k (10)")
+  add("--adapters", type=int, metavar="N", help="n (100)")
+  add("--top-k", type=int, metavar="K", help="k (10)")
   add("--classes", type=int, metavar="C", help="labels 0 ... C-1 (largest label + 1)")
-  add("--seed", type=int, default=0, help="of keys, weights and order (0)")
-  add("--key-policy", choices=("replace", "given"), default="replace",
-      help="what happens when an anchor is forgotten")  # fmt: skip
+  add("--seed", type=int, help="of keys, weights and order (0)")
+  add("--key-policy", choices=("replace", "given"),
+      help="what happens when an anchor is forgotten (replace)")  # fmt: skip
   add("--keys", type=pathlib.Path, metavar="FILE.npy",
       help="keys [N, d] from public data, for --key-policy given")  # fmt: skip
-  add("--key-noise", type=float, default=cfg.key_noise, help=f"ξ ({cfg.key_noise})")
-  add("--feature-map", choices=("auto", "l2", "sqrt", "none"), default="auto",
+  add("--key-noise", type=float, help="ξ (0.01)")
+  add("--feature-map", choices=("auto", "l2", "sqrt", "none"),
       help="auto: sqrt for ridge, l2 for sgd")  # fmt: skip
   add("--feature-range", type=float, help="needed for --feature-map none")
-  add("--aggregate", choices=("auto", "probs", "logits"), default="auto",
+  add("--aggregate", choices=("auto", "probs", "logits"),
       help="what is averaged; auto: logits for ridge, probs for sgd")  # fmt: skip
-  add("--solver", choices=("ridge", "sgd"), default="ridge",
-      help="a closed form, or the paper's training (ridge)")  # fmt: skip
-  add("--penalty", type=float, default=Ridge().penalty, help="of ridge (0.01)")
-  add("--epochs", type=int, default=solver.epochs, help=f"({solver.epochs})")
-  add(
-    "--batch-size", type=int, default=solver.batch_size, help=f"({solver.batch_size})"
-  )
-  add("--optimizer", default=solver.optimizer, help="a name of optax (adam)")
-  add("--learning-rate", type=float, default=0.1, help="(0.1)")
-  add("--lanes", type=int, default=solver.lanes, help="adapters side by side (2)")
+  add("--solver", default="ridge", metavar="SOLVER",
+      help="ridge, a closed form; sgd, the paper's training; or MODULE:CLASS, one of"
+      " your own (ridge)")  # fmt: skip
+  add("--set", dest="fields", action="append", default=[], metavar="NAME=VALUE",
+      help="a setting of your own solver")  # fmt: skip
+  add("--penalty", type=float, help="of ridge (0.01)")
+  add("--epochs", type=int, help="of sgd (20)")
+  add("--batch-size", type=int, help="of sgd (64)")
+  add("--optimizer", help="of sgd, a name of optax (adam)")
+  add("--learning-rate", type=float, help="of sgd (0.1)")
+  add("--lanes", type=int, help="of sgd, adapters side by side (2)")
   add("--ids-file", type=pathlib.Path, metavar="FILE", help="only these samples")
   signed.add_key(parser)
 
@@ -63,29 +64,34 @@ def run(args: argparse.Namespace) -> int:
   key = signed.load_key(args)
   classes = args.classes
   if classes is None:
-    names = store_read.classes_of(args.store)
-    labels = store_rows.read(args.store).labels
+    names = lego.store.read.classes_of(args.store)
+    labels = lego.store.rows.read(args.store).labels
     classes = int(labels.max(initial=0)) + 1 if names is None else len(names)
-  cfg = LegoConfig(
+  given = {
+    "num_adapters": args.adapters,
+    "top_k": args.top_k,
+    "seed": args.seed,
+    "key_policy": args.key_policy,
+    "key_noise": args.key_noise,
+    "feature_map": args.feature_map,
+    "feature_range": args.feature_range,
+    "aggregate": args.aggregate,
+  }
+  cfg = lego.LegoConfig(
     num_classes=classes,
-    num_adapters=args.adapters,
-    top_k=args.top_k,
-    seed=args.seed,
-    key_policy=args.key_policy,
-    key_noise=args.key_noise,
-    feature_map=args.feature_map,
-    feature_range=args.feature_range,
-    encoder=store_read.encoder_of(args.store),
-    aggregate=args.aggregate,
+    encoder=lego.store.read.encoder_of(args.store),
     solver=_solver(args),
+    **_without_none(given),
   )
   keys = None if args.keys is None else common.read_keys(args.keys)
   ids = None if args.ids_file is None else common.read_ids_file(args.ids_file)
   with console.bar("fit", quiet=args.json) as progress:
-    made = run_lib.create(args.out, cfg, args.store, ids, keys, progress)
-  entries = journal.read(made.layout.journal)
+    made = lego.runs.create.create(args.out, cfg, args.store, ids, keys, progress)
+  entries = lego.runs.journal.read(made.layout.journal)
   if key is not None:
-    signed.write_in_run(made.layout.head, attest.sign_head(key, made, entries))
+    signed.write_in_run(
+      made.layout.head, lego.runs.attest.sign_head(key, made, entries)
+    )
   count = len(made.state.ids)
   value = {
     "run": str(args.out),
@@ -102,13 +108,55 @@ def run(args: argparse.Namespace) -> int:
   return 0
 
 
-def _solver(args: argparse.Namespace) -> Sgd | Ridge:
+def _solver(args: argparse.Namespace) -> Any:
+  """The solver that the options describe."""
+  if args.fields and args.solver in ("ridge", "sgd"):
+    raise errors.ConfigError(
+      f"--set is for solvers of your own; {args.solver} has options, see --help"
+    )
   if args.solver == "ridge":
-    return Ridge(penalty=args.penalty)
-  return Sgd(
-    epochs=args.epochs,
-    batch_size=args.batch_size,
-    optimizer=args.optimizer,
-    options=(("learning_rate", args.learning_rate),),
-    lanes=args.lanes,
-  )
+    return lego.Ridge(**_without_none({"penalty": args.penalty}))
+  if args.solver == "sgd":
+    given = {
+      "epochs": args.epochs,
+      "batch_size": args.batch_size,
+      "optimizer": args.optimizer,
+      "lanes": args.lanes,
+    }
+    if args.learning_rate is not None or args.optimizer is not None:
+      rate = 0.1 if args.learning_rate is None else args.learning_rate
+      given["options"] = (("learning_rate", rate),)
+    return lego.Sgd(**_without_none(given))
+  return _own_solver(args)
+
+
+def _own_solver(args: argparse.Namespace) -> Any:
+  """An object of MODULE:CLASS, which the user's --import, or this, imports."""
+  module, _, name = args.solver.partition(":")
+  if not (module and name):
+    raise errors.ConfigError(
+      f"--solver is {errors.brief(args.solver)}; give ridge, sgd or MODULE:CLASS"
+    )
+  common.import_own([module])
+  kind = getattr(sys.modules[module], name, None)
+  if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+    raise errors.ConfigError(
+      f"{module} has no dataclass {name}; a solver is one, see docs/extending.md"
+    )
+  fields: dict[str, Any] = {}
+  for text in args.fields:
+    field, equals, value = text.partition("=")
+    if not equals:
+      raise errors.ConfigError(f"--set is {errors.brief(text)}; give NAME=VALUE")
+    try:
+      fields[field] = json.loads(value)
+    except ValueError:
+      fields[field] = value
+  try:
+    return kind(**fields)
+  except TypeError as e:
+    raise errors.ConfigError(f"--solver {args.solver}: {e}; check --set") from None
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in values.items() if value is not None}

@@ -1,5 +1,7 @@
 """`legonet import-encodings`: a store from encodings that were made elsewhere."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import pathlib
@@ -8,18 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.data import (
-  dataset as dataset_lib,
-  embedded as embedded_lib,
-  names,
-  npz,
-)
-from legonet_jax.io import download
-from legonet_jax.store import write as store_write
 
 _LONGEST_NAME = 300
-_EXAMPLES = """\
+TEXT = """\
+Makes a store from encodings that were made elsewhere.
+
 FILE.npz holds `encodings` [N, d] and `labels` [N], and if you have them `ids` [N] (else
 the row numbers), `split` [N] (0 train, 1 test; else all train) and `classes` [C], the
 names of the labels 0 ... C - 1.
@@ -30,33 +27,26 @@ examples:
 """
 
 
-def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-  """Adds the sub-command."""
-  parser = commands.add_parser(
-    "import-encodings",
-    help="make a store from an .npz of encodings (CLIP, DINO, a text model)",
-    description=__doc__,
-    epilog=_EXAMPLES,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of the command."""
   add = parser.add_argument
   add("file", type=pathlib.Path, metavar="FILE.npz")
   add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
   add("--encoder", default="unknown", help="what made them; kept in meta.json")
   add("--storage", choices=("float32", "float16"), default="float32")
-  add("--json", action="store_true", help="print the result as JSON")
-  parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when the store is complete."""
-  if not names.is_one_line(args.encoder, _LONGEST_NAME):
+  if not lego.data.names.is_one_line(args.encoder, _LONGEST_NAME):
     raise errors.ConfigError(
       f"--encoder is {args.encoder[:40]!a}; give one line of 1 to {_LONGEST_NAME}"
       " printable characters"
     )
   embedded = str(args.file) == "embedded"
-  arrays = _embedded() if embedded else npz.read_arrays(args.file, "encodings")
+  arrays = (
+    _embedded() if embedded else lego.data.npz.read_arrays(args.file, "encodings")
+  )
   encodings = arrays["encodings"]
   if encodings.ndim != 2 or encodings.dtype.kind != "f" or encodings.size == 0:
     raise errors.DataError(
@@ -64,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
       " give floats [samples, width]"
     )
   columns = arrays["labels"], arrays["ids"], arrays["split"]
-  order = dataset_lib.check_columns(args.file.name, len(encodings), *columns)
+  order = lego.data.dataset.check_columns(args.file.name, len(encodings), *columns)
   labels, ids, split = (column[order] for column in columns)
-  classes = npz.read_classes(args.file.name, arrays)
+  classes = lego.data.npz.read_classes(args.file.name, arrays)
   # Infinity is what a number too large for the storage type becomes.
   with np.errstate(over="ignore"):
     rows = encodings[order].astype(args.storage)
@@ -78,17 +68,19 @@ def run(args: argparse.Namespace) -> int:
   how: dict[str, Any] = {
     "encoder": args.encoder,
     "imported": args.file.name,
-    "imported_sha256": download.sha256_of(embedded_lib.PATH if embedded else args.file),
+    "imported_sha256": lego.io.download.sha256_of(
+      lego.data.embedded.PATH if embedded else args.file
+    ),
     "storage": args.storage,
     "samples": len(rows),
   }
   if classes is not None:
     count = int(labels.max()) + 1
-    how["classes"] = list(names.check_classes(args.file.name, classes, count))
-  writer = store_write.start(args.out, how, rows.shape, args.storage)
+    how["classes"] = list(lego.data.names.check_classes(args.file.name, classes, count))
+  writer = lego.store.write.start(args.out, how, rows.shape, args.storage)
   if writer is not None:
-    writer = store_write.put(writer, rows[writer.rows :])
-    store_write.finish(
+    writer = lego.store.write.put(writer, rows[writer.rows :])
+    lego.store.write.finish(
       writer, ids.astype(np.int64), labels.astype(np.int32), split.astype(np.uint8)
     )
   if args.json:
@@ -101,11 +93,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _embedded() -> dict[str, NDArray[Any]]:
   """The samples that come with the package, both splits."""
-  train, test = embedded_lib.load_embedded()
+  train, test = lego.data.embedded.load_embedded()
   return {
     "encodings": np.concatenate([train.encodings, test.encodings]),
     "labels": np.concatenate([train.labels, test.labels]),
     "ids": np.concatenate([train.ids, test.ids]),
     "split": np.repeat([0, 1], [len(train.ids), len(test.ids)]),
-    "classes": np.asarray(embedded_lib.CLASSES),
+    "classes": np.asarray(lego.data.embedded.CLASSES),
   }

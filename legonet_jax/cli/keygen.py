@@ -1,13 +1,14 @@
 """`legonet keygen`: a pair of keys for signing certificates and journal heads."""
 
+from __future__ import annotations
+
 import argparse
 import pathlib
-from typing import Any
 
+import legonet_jax as lego
 from legonet_jax.cli import common
-from legonet_jax.runs import key_files
 
-_TEXT = """\
+TEXT = """\
 Makes an Ed25519 key for signing: KEY, the private key, which only you may read and
 which has no password; and KEY.pub, the public key, for everybody who checks your
 signatures. Hand KEY.pub (or the key id) over in a way that others trust. Nothing is
@@ -19,11 +20,8 @@ examples:
 """
 
 
-def register(commands: Any) -> None:
-  """Adds the command."""
-  parser = common.parser_of(
-    commands, "keygen", "make a key for signing certificates", _TEXT, run
-  )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of the command."""
   parser.add_argument(
     "key", type=pathlib.Path, metavar="KEY", help="the new private key's file"
   )
@@ -31,7 +29,7 @@ def register(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 when both files are on disk."""
-  made = key_files.generate(args.key)
+  made = lego.runs.key_files.generate(args.key)
   value = {
     "private_key": str(made.private),
     "public_key": str(made.public),

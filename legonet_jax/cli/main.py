@@ -1,35 +1,39 @@
 """`legonet COMMAND ...`: finds the command and turns errors into one clear line.
 
-Exit codes: 0 done, 1 a proof failed, 2 bad input, 130 interrupted.
+Exit codes: 0 done, 1 a proof failed, 2 bad input, 130 interrupted. The module of a
+command is imported when it is asked for, and JAX when it works.
 """
 
 import argparse
 from collections.abc import Sequence
+import importlib
 import io
 import os
 import sys
 from typing import NoReturn
 
-import jax
-
 import legonet_jax
 from legonet_jax import errors
-from legonet_jax.cli import (
-  console,
-  encode,
-  fit,
-  import_encodings,
-  inspect,
-  keygen,
-  quickstart,
-  requests,
-  serving,
-  verify,
-)
-from legonet_jax.runtime import compile_cache
+from legonet_jax.cli import common, console
 
-RUNS = (fit, serving, requests, inspect, verify)
-COMMANDS = (quickstart, encode, import_encodings, *RUNS, keygen)
+COMMANDS = {
+  "quickstart": "fit on the embedded data, forget samples and a class, prove both",
+  "doctor": "check that JAX computes correctly on this machine",
+  "encode": "compute the encodings of a dataset",
+  "import-encodings": "make a store from an .npz of encodings (CLIP, DINO, text)",
+  "fit": "fit a model into a run",
+  "predict": "class probabilities of encodings",
+  "evaluate": "accuracy on test samples",
+  "unlearn": "forget samples, durably",
+  "learn": "learn new samples, durably",
+  "heal": "train masked adapters",
+  "compact": "merge the run's own stores",
+  "status": "where a run stands",
+  "history": "the journal of a run",
+  "verify": "check a run, or a certificate without the run",
+  "repair": "make a damaged checkpoint again",
+  "keygen": "make a key for signing certificates",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,8 +44,8 @@ class _Parser(argparse.ArgumentParser):
     self.exit(2)
 
 
-def make_parser() -> argparse.ArgumentParser:
-  """The parser of all commands."""
+def make_parser(wanted: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+  """The parser of all commands; only those `wanted` have their options."""
   parser = _Parser(
     prog="legonet",
     description="Exact machine unlearning that you can prove.",
@@ -50,18 +54,42 @@ def make_parser() -> argparse.ArgumentParser:
   parser.add_argument(
     "--version", action="version", version=f"legonet-jax {legonet_jax.__version__}"
   )
+  parser.add_argument(
+    "--import",
+    dest="modules",
+    action="append",
+    default=[],
+    metavar="MODULE",
+    help="import this first: where a solver of your own is defined",
+  )
   commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-  for command in COMMANDS:
-    command.register(commands)
+  for name, brief in COMMANDS.items():
+    command = commands.add_parser(
+      name, help=brief, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if name in wanted:
+      module = importlib.import_module(f"legonet_jax.cli.{name.replace('-', '_')}")
+      command.description = module.TEXT
+      module.add_arguments(command)
+      command.add_argument("--json", action="store_true", help="print JSON only")
+      command.set_defaults(run=module.run)
   return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command and returns its exit code."""
+  # XLA takes executables from its own cache for foreign ones on most Intel processors
+  # and says so in pages of text (openxla/xla 44565). What really fails is an exception.
+  # JAX reads this when it is imported.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   _prepare_output()
-  args = make_parser().parse_args(argv)
+  begun = False
   try:
-    compile_cache.use_cache()
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = make_parser([word for word in words if word in COMMANDS]).parse_args(words)
+    common.import_own(args.modules)
+    legonet_jax.runtime.compile_cache.use_cache()
+    begun = True
     code: int = args.run(args)
     sys.stdout.flush()
     return code
@@ -76,16 +104,16 @@ def main(argv: Sequence[str] | None = None) -> int:
   except OSError as e:
     console.complain(_tell(e))
     return 2
-  except (MemoryError, jax.errors.JaxRuntimeError) as e:
+  except (MemoryError, RuntimeError) as e:
     if isinstance(e, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(e):
       raise
     why = f" ({e})" if str(e) else ""
     console.complain(f"there is not enough memory for this{why}; ask for less")
     return 2
   except KeyboardInterrupt:
+    what = "nothing is half-written; the same command goes on"
     print(
-      "legonet: interrupted, nothing is half-written; the same command goes on",
-      file=sys.stderr,
+      f"legonet: interrupted, {what if begun else 'nothing was begun'}", file=sys.stderr
     )
     return 130
 

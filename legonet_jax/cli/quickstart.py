@@ -1,36 +1,29 @@
 """`legonet quickstart`: fit, forget, and prove it, on the embedded data."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import pathlib
 import time
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 import legonet_jax as lego
 from legonet_jax import errors
 from legonet_jax.cli import common, console, figure
-from legonet_jax.data import embedded
 
-SOLVERS = {"ridge": lego.Ridge(), "sgd": lego.Sgd()}
+TEXT = """\
+Fits a LegoNet on 6,000 real CIFAR-10 encodings that come with the package, forgets
+random samples one request at a time, then a whole class, and proves by digest that each
+result is bit for bit a fresh fit on what remains. Exit code 1 if a proof fails.
+"""
 
 
-def register(commands: Any) -> None:
-  """Adds the command to the parser."""
-  parser = commands.add_parser(
-    "quickstart",
-    help="fit on the embedded data, forget samples and a class, prove both",
-    description=(
-      "Fits a LegoNet on 6,000 real CIFAR-10 encodings that come with the package,"
-      " forgets random samples one request at a time, then a whole class, and proves"
-      " by digest that each result is bit for bit a fresh fit on what remains."
-      " Exit code 1 if a proof fails."
-    ),
-  )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of the command."""
   parser.add_argument("--adapters", type=int, default=100, metavar="N", help="n (100)")
   parser.add_argument("--top-k", type=int, default=10, metavar="K", help="k (10)")
   parser.add_argument(
@@ -42,7 +35,7 @@ def register(commands: Any) -> None:
   parser.add_argument("--seed", type=int, default=0, help="of keys and weights (0)")
   parser.add_argument(
     "--solver",
-    choices=SOLVERS,
+    choices=("ridge", "sgd"),
     default="ridge",
     help="ridge: closed form, forgets by subtraction; sgd: the paper's (ridge)",
   )
@@ -53,21 +46,19 @@ def register(commands: Any) -> None:
     metavar="FILE",
     help="where to save the figure (legonet_quickstart.png)",
   )
-  parser.add_argument("--json", action="store_true", help="print one JSON object only")
-  parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
   """Runs the command."""
   say = console.sayer(quiet=args.json)
-  train, test = embedded.load_embedded()
+  train, test = lego.data.embedded.load_embedded()
   _check(args, train)
   cfg = lego.LegoConfig(
     num_classes=10,
     num_adapters=args.adapters,
     top_k=args.top_k,
     seed=args.seed,
-    solver=SOLVERS[args.solver],
+    solver=lego.Ridge() if args.solver == "ridge" else lego.Sgd(),
   )
   samples = lego.make_samples(cfg, train.encodings, train.labels, train.ids)
   accuracy = _accuracy_on(cfg, train, test)
@@ -89,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
   rng = np.random.default_rng(args.seed)
   random_ids = rng.choice(train.ids, args.forget, replace=False)
   one_class = np.setdiff1d(train.ids[train.labels == args.forget_class], random_ids)
-  name = embedded.CLASSES[args.forget_class]
+  name = lego.data.embedded.CLASSES[args.forget_class]
   tasks: list[tuple[str, list[Any], NDArray[np.int64]]] = [
     (f"{args.forget} samples, one by one", [[i] for i in random_ids], random_ids),
     (f"class {args.forget_class} ({name}), at once", [one_class], one_class),
@@ -117,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
   return 0 if proved else 1
 
 
-def _check(args: argparse.Namespace, train: embedded.EmbeddedSplit) -> None:
+def _check(args: argparse.Namespace, train: lego.data.embedded.EmbeddedSplit) -> None:
   """Finds out before the work what would go wrong after it."""
   if not 1 <= args.forget <= len(train.ids) // 2:
     raise errors.ConfigError(
@@ -139,17 +130,20 @@ def _check(args: argparse.Namespace, train: embedded.EmbeddedSplit) -> None:
 
 
 def _accuracy_on(
-  cfg: lego.LegoConfig, train: embedded.EmbeddedSplit, test: embedded.EmbeddedSplit
+  cfg: lego.LegoConfig,
+  train: lego.data.embedded.EmbeddedSplit,
+  test: lego.data.embedded.EmbeddedSplit,
 ) -> Any:
   """A function of a state (and forgotten ids): accuracy on retain, unlearn and test."""
-  predict = jax.jit(lego.predict, static_argnums=0)
-  both = jnp.asarray(np.concatenate([train.encodings, test.encodings]))
+  both = np.concatenate([train.encodings, test.encodings])
   truth = np.concatenate([train.labels, test.labels])
 
   def accuracy(
     state: lego.LegoState, forgotten: NDArray[np.int64] | None = None
   ) -> Any:
-    right = np.asarray(predict(cfg, state.model, both)).argmax(axis=1) == truth
+    right = (
+      lego.core.prediction.predict_array(cfg, state.model, both).argmax(axis=1) == truth
+    )
     right_train, right_test = right[: len(train.ids)], right[len(train.ids) :]
     if forgotten is None:
       return {"test": float(right_test.mean())}

@@ -1,19 +1,15 @@
 """Rows for a command, from an encoding store or an `.npz` file, all of them checked."""
 
+from __future__ import annotations
+
 import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.core import features
-from legonet_jax.core.ids import Ids
-from legonet_jax.data import dataset as dataset_lib, names, npz
-from legonet_jax.io import untrusted
-from legonet_jax.store import read as store_read, rows as store_rows
-from legonet_jax.store.read import Classes, is_store
-from legonet_jax.store.rows import StoreRows
 
 _BLOCK = 1 << 16
 
@@ -21,8 +17,8 @@ _BLOCK = 1 << 16
 class InputTable(NamedTuple):
   """Rows, and the names of their labels if they are known."""
 
-  rows: StoreRows
-  classes: Classes
+  rows: lego.store.rows.StoreRows
+  classes: lego.store.read.Classes
 
 
 def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
@@ -35,13 +31,13 @@ def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
   Raises:
     DataError: if it is neither, or a column is wrong.
   """
-  if is_store(path):
-    found = store_rows.read(path)
+  if lego.store.read.is_store(path):
+    found = lego.store.rows.read(path)
     _check_numbers(path, found.encodings)
-    return InputTable(found, store_read.classes_of(path))
+    return InputTable(found, lego.store.read.classes_of(path))
   if path.is_dir() or not path.exists():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
-  arrays = untrusted.read_npz(path)
+  arrays = lego.io.untrusted.read_npz(path)
   for name in ("encodings", "labels") if labels else ("encodings",):
     if name not in arrays:
       raise errors.DataError(f"{path} has no array '{name}'; it has {list(arrays)}")
@@ -62,12 +58,12 @@ def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
     arrays.get("ids", np.arange(count)),
     arrays.get("split", np.zeros(count, np.uint8)),
   )
-  order = dataset_lib.check_columns(str(path), count, *columns)
+  order = lego.data.dataset.check_columns(str(path), count, *columns)
   y, ids, split = (column[order] for column in columns)
-  named = npz.read_classes(str(path), arrays)
+  named = lego.data.npz.read_classes(str(path), arrays)
   if named is not None:
-    named = names.check_classes(str(path), named, int(y.max()) + 1)
-  rows = StoreRows(
+    named = lego.data.names.check_classes(str(path), named, int(y.max()) + 1)
+  rows = lego.store.rows.StoreRows(
     encodings[order], y.astype(np.int32), ids.astype(np.int64), split.astype(np.uint8)
   )
   return InputTable(rows, named)
@@ -76,7 +72,7 @@ def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
 def _check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
   """Raises DataError if a number is not finite, or too large for a model."""
   for start in range(0, len(encodings), _BLOCK):
-    _, sane = features.to_float32(encodings[start : start + _BLOCK])
+    _, sane = lego.core.features.to_float32(encodings[start : start + _BLOCK])
     if not sane.all():
       raise errors.DataError(
         f"{path}: the encoding in row {start + int(np.argmin(sane))} has a value that"
@@ -84,12 +80,16 @@ def _check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
       )
 
 
-def take(rows: StoreRows, mask: NDArray[Any]) -> StoreRows:
+def take(
+  rows: lego.store.rows.StoreRows, mask: NDArray[Any]
+) -> lego.store.rows.StoreRows:
   """The rows where `mask` [N] holds."""
-  return StoreRows(*(column[mask] for column in rows))
+  return lego.store.rows.StoreRows(*(column[mask] for column in rows))
 
 
-def take_ids(rows: StoreRows, ids: Ids, where: pathlib.Path) -> StoreRows:
+def take_ids(
+  rows: lego.store.rows.StoreRows, ids: lego.core.ids.Ids, where: pathlib.Path
+) -> lego.store.rows.StoreRows:
   """The rows of `ids` [m]; UnknownIdError if one is not there."""
   unknown = np.setdiff1d(ids, rows.ids)
   if len(unknown):
@@ -100,8 +100,11 @@ def take_ids(rows: StoreRows, ids: Ids, where: pathlib.Path) -> StoreRows:
 
 
 def match_labels(
-  table: InputTable, classes: Classes, where: pathlib.Path, numbers: bool
-) -> StoreRows:
+  table: InputTable,
+  classes: lego.store.read.Classes,
+  where: pathlib.Path,
+  numbers: bool,
+) -> lego.store.rows.StoreRows:
   """The rows with labels as numbers of a run's classes.
 
   Args:
@@ -126,5 +129,7 @@ def match_labels(
       f"{where} names its classes, and the run does not; if its labels are the run's"
       " numbers all the same, say so with --label-numbers"
     )
-  labels = store_rows.renumber(table.rows.labels, table.classes, classes, str(where))
+  labels = lego.store.rows.renumber(
+    table.rows.labels, table.classes, classes, str(where)
+  )
   return table.rows._replace(labels=labels)

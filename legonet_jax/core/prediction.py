@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core import features, routing
+from legonet_jax.core import adapters, features, routing
 from legonet_jax.core.config import LegoConfig, for_prediction
 from legonet_jax.runtime import blocks
-from legonet_jax.solvers import linear
 
 _BLOCK = 128
 _BLOCKS = 8  # of one call of `predict_array`
@@ -103,7 +102,7 @@ def adapter_logits(
   check_settings(cfg, model)
   codes = features.encode_features(cfg, encodings)
   active = activate(cfg, model, codes)
-  x = linear.dequantize(cfg, codes)
+  x = adapters.dequantize(cfg, codes)
   if active.size <= model.weights.shape[0]:
     z = jnp.einsum("bd,bkcd->bkc", x, model.weights[active])
   else:  # the products with all adapters cost less than gathering that many weights

@@ -1,51 +1,27 @@
-"""Which requests can be carried out, in which order, and which of them together.
+"""From the queue to a batch: which requests are accepted, and which go together.
 
-A request is checked three times: when it is made (strictly: its maker can mend it),
-when it is written into the journal, and once more when it is carried out, because the
-run and its stores may have changed in between. One that cannot be carried out ends as
-`rejected` in the journal, with the reason, and never holds up those behind it.
+One that cannot be carried out ends as `rejected` in the journal, with the reason, and
+never holds up those behind it.
 """
 
 import pathlib
-from typing import NamedTuple
 
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.samples import Samples
 from legonet_jax.io import durable
 from legonet_jax.runs import (
   journal,
   requests as requests_lib,
-  rows as rows_lib,
-  tombstones,
 )
+from legonet_jax.runs.checking import REFUSALS, Outlook, after, check
 from legonet_jax.runs.requests import Request
-from legonet_jax.runs.run import Run, Session
+from legonet_jax.runs.session import Session
 from legonet_jax.runtime.callbacks import OnStep
-from legonet_jax.store import (
-  format as store_format,
-  read as store_read,
-)
 from legonet_jax.store.read import is_store
 
 Batch = list[tuple[str, Request]]
-# What is wrong with a request itself, so that waiting does not help. All other errors
-# are obstacles that may pass: a disk that is full, a store that is away.
-REFUSALS = (
-  errors.SampleError, errors.DuplicateIdError, errors.UnknownIdError,
-  errors.ForgottenIdError, errors.EmptyRequestError, errors.TooFewSamplesError,
-  errors.SamplesMismatchError, errors.RelearnError,
-)  # fmt: skip
-
-
-class Outlook(NamedTuple):
-  """What a run will hold once all accepted requests are carried out."""
-
-  ids: set[int]
-  stores: list[str]
 
 
 def outlook(session: Session) -> Outlook:
@@ -55,17 +31,6 @@ def outlook(session: Session) -> Outlook:
   )
   for _, request in accepted(session):
     ahead = after(ahead, request)
-  return ahead
-
-
-def after(ahead: Outlook, request: Request) -> Outlook:
-  """The outlook with one more request; changes the one it is given."""
-  if request.kind == "unlearn":
-    ahead.ids.difference_update(request.ids.tolist())
-  elif request.kind == "learn":
-    ahead.ids.update(request.ids.tolist())
-    if request.store and request.store not in ahead.stores:
-      ahead.stores.append(request.store)
   return ahead
 
 
@@ -152,95 +117,6 @@ def admit(session: Session, on_step: OnStep) -> None:
     on_step("accepted")
 
 
-def check(
-  session: Session, request: Request, ahead: Outlook, queued: bool = False
-) -> None:
-  """Raises if a request cannot be carried out after those that were accepted.
-
-  A queued request may name samples that are gone meanwhile: it is as good as done for
-  those, and must not be lost for the others.
-  """
-  if request.kind in ("heal", "compact"):
-    return
-  wanted = samples_lib.check_ids(request.ids)
-  if not len(wanted):
-    raise errors.EmptyRequestError("the request names no sample; give at least one id")
-  named = set(wanted.tolist())
-  if request.kind == "learn":
-    known = sorted(named & ahead.ids)
-    if known:
-      raise errors.DuplicateIdError(
-        f"sample {known[0]} is in the model already; leave it out of the request"
-      )
-    new_rows(session, request, ahead.stores, queued)
-    return
-  check_unlearn(session.run, named, ahead.ids, queued)
-
-
-def check_unlearn(run: Run, named: set[int], held: set[int], queued: bool) -> None:
-  """Raises if the samples `named` cannot leave a model that holds `held`."""
-  unknown = sorted(named - held)
-  if len(unknown) == len(named) or (unknown and not queued):
-    raise errors.UnknownIdError(
-      f"the model holds no sample {unknown[0]}: it never did, or has forgotten it;"
-      " check the request's ids"
-    )
-  check_enough(run, len(held) - len(named & held))
-
-
-def check_enough(run: Run, left: int) -> None:
-  """Raises if a run cannot go on with `left` samples."""
-  least = run.cfg.num_adapters if run.cfg.key_policy == "replace" else 1
-  if left < least:
-    raise errors.TooFewSamplesError(
-      f"{left} samples would be left, and this model needs {least} (each adapter has a"
-      " sample of its own as anchor); make a new run, or delete this one"
-    )
-
-
-def new_rows(
-  session: Session, request: Request, stores: list[str], queued: bool = True
-) -> Samples:
-  """The samples of a `learn` request, checked; their ids are in no other store.
-
-  Args:
-    session: the run.
-    request: what to learn.
-    stores: the run's stores by the time that it is carried out.
-    queued: leave out rows that somebody has erased meanwhile, instead of refusing.
-  """
-  run = session.run
-  _require_not_forgotten(session, request)
-  source = run.source._replace(stores=stores)
-  if request.encodings is not None and request.labels is not None:
-    _require_new(source, request.ids)
-    new = samples_lib.make_samples(
-      run.cfg, request.encodings, request.labels, request.ids
-    )
-  else:
-    if request.store:
-      path = pathlib.Path(request.store)
-      others = [store for store in stores if store != request.store]
-      _require_new(source._replace(stores=others), store_read.read_ids(path))
-      _require_encoder(run, path)
-      _require_classes(run, path)
-      source = source._replace(stores=[request.store])
-    missing = rows_lib.lost(source, request.ids)
-    if len(missing) and (len(missing) == len(request.ids) or not queued):
-      raise errors.UnknownIdError(
-        f"no sample with id {missing[0]} in {', '.join(source.stores)}; check the"
-        " request"
-      )
-    new = rows_lib.table(run.cfg, source, np.setdiff1d(request.ids, missing))
-  width = run.state.model.keys.shape[1]
-  if new.codes.shape[1] != width:
-    raise errors.SampleError(
-      f"the new encodings have width {new.codes.shape[1]}, the run's {width}; use the"
-      " same encoder"
-    )
-  return new
-
-
 def next_batch(session: Session) -> Batch:
   """The accepted requests, up to the first one with an id that occurs before it.
 
@@ -269,51 +145,3 @@ def ids_of(batch: Batch, kind: str) -> Ids:
   """The ids [m] of all requests of one kind."""
   ids = [request.ids for _, request in batch if request.kind == kind]
   return np.concatenate([np.zeros(0, np.int64), *ids])
-
-
-def _require_not_forgotten(session: Session, request: Request) -> None:
-  if request.relearn:
-    return
-  marks = tombstones.all_marks(session.entries)
-  back = tombstones.find_marked(session.key, marks, request.ids)
-  if back.any():
-    raise errors.RelearnError(
-      f"{int(back.sum())} of {len(back)} samples were forgotten by this run (the first"
-      f" is {request.ids[back][0]}); leave them out, or bring them back on purpose with"
-      " --allow-relearn"
-    )
-
-
-def _require_new(source: rows_lib.Source, ids: Ids) -> None:
-  for store in source.stores:
-    held = store_read.read_ids(rows_lib.resolve(source.root, store))
-    taken = np.intersect1d(ids, held)
-    if len(taken):
-      raise errors.DuplicateIdError(
-        f"id {taken[0]} is in the run's store {store} already; give new samples ids of"
-        " their own (to learn a row of that store, leave --encodings out)"
-      )
-
-
-def _require_encoder(run: Run, path: pathlib.Path) -> None:
-  theirs, ours = store_read.encoder_of(path), run.cfg.encoder
-  first = run.layout.root / run.manifest.stores[0]
-  meta = store_read.open_store(first).meta if is_store(first) else {}
-  if ours and ours == meta.get("weights_sha256"):  # of an earlier version
-    ours = store_format.identity(meta)
-  if theirs != ours:
-    raise errors.SamplesMismatchError(
-      f"{path} was made by another encoder ({theirs or 'not named'}, not"
-      f" {ours or 'not named'}); encode the samples as the run's were"
-    )
-
-
-def _require_classes(run: Run, path: pathlib.Path) -> None:
-  """Raises if one of run and store names its classes and the other does not."""
-  theirs = store_read.classes_of(path)
-  if (theirs is None) != (run.classes is None):
-    which, other = ("the run", path) if theirs is None else (path, "the run")
-    raise errors.SamplesMismatchError(
-      f"{which} names its classes and {other} does not, so labels cannot be matched;"
-      " make the store again with class names (`classes` in the .npz), or fit a new run"
-    )

@@ -15,6 +15,7 @@ from legonet_jax.core.transition import Info, rebuild
 from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.runs import (
   admission,
+  checking,
   checkpoint,
   layout as layout_lib,
   rows as rows_lib,
@@ -24,7 +25,8 @@ from legonet_jax.runs import (
 from legonet_jax.runs.admission import Batch
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.requests import Request
-from legonet_jax.runs.run import Run, Session
+from legonet_jax.runs.run import Run
+from legonet_jax.runs.session import Session
 from legonet_jax.runtime.callbacks import OnStep, Progress
 from legonet_jax.runtime.environment import environment
 from legonet_jax.store import rows as store_rows
@@ -56,7 +58,7 @@ def apply(
   """
   try:
     return _apply(session, batch, progress, on_step)
-  except admission.REFUSALS as e:
+  except checking.REFUSALS as e:
     if len(batch) == 1:
       admission.reject(session, *batch[0], e)
       on_step("rejected")
@@ -115,7 +117,7 @@ def _update(
   stores, new = list(run.manifest.stores), []
   for name, request in batch:
     if request.kind == "learn":
-      part = admission.new_rows(session, request, stores)
+      part = checking.new_rows(session, request, stores)
       stores = _land(run, name, request, stores)
       new.append(part)
   on_step("rows landed")
@@ -128,7 +130,7 @@ def _update(
     samples = run_lib.checked_table(run, np.setdiff1d(state.ids, [*wanted, *lost]))
   left = np.union1d(wanted, lost)
   if len(left):
-    admission.check_enough(run, len(state.ids) - len(left))
+    checking.check_enough(run, len(state.ids) - len(left))
   for part in new:
     samples = samples_lib.append(samples, part)
   joined = np.concatenate([_NONE, *(part.ids for part in new)])

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from legonet_jax import errors
 from legonet_jax.io import untrusted
 from legonet_jax.runs import certificate as certificate_lib, journal, key_files, signing
-from legonet_jax.runs.certificate import Certificate, Check
+from legonet_jax.runs.certificate import Certificate
 from legonet_jax.runs.run import Run
+from legonet_jax.runtime.checks import Check
 
 _LIMIT = 96 << 20
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import datetime
 import hashlib
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,18 +30,11 @@ from legonet_jax.core.transition import rebuild
 from legonet_jax.io import hashing, untrusted
 from legonet_jax.runs.layout import parse_config
 from legonet_jax.runtime.callbacks import Progress
+from legonet_jax.runtime.checks import Check
 from legonet_jax.runtime.environment import differences
 
 FORMAT = "legonet-jax certificate 1"
 Certificate = dict[str, Any]
-
-
-class Check(NamedTuple):
-  """One thing that was looked at."""
-
-  name: str
-  passed: bool
-  detail: str
 
 
 def make(

@@ -20,8 +20,8 @@ from legonet_jax.runs import (
   rows as rows_lib,
   tombstones,
 )
-from legonet_jax.runs.certificate import Check
 from legonet_jax.runs.run import Run
+from legonet_jax.runtime.checks import Check
 from legonet_jax.store import erase, read as store_read
 
 _ARRAYS = ("encodings", "ids", "labels", "split")

@@ -18,16 +18,17 @@ from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
+  finishing,
   journal,
   layout as layout_lib,
   rows as rows_lib,
   run as run_lib,
-  service,
   tombstones,
 )
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.layout import Layout
-from legonet_jax.runs.run import Run, Session
+from legonet_jax.runs.run import Run
+from legonet_jax.runs.session import Session
 from legonet_jax.runtime.callbacks import OnStep, Progress, no_step
 from legonet_jax.runtime.environment import differences, environment
 from legonet_jax.store import erase, rows as store_rows
@@ -72,9 +73,9 @@ def repair(
     else:
       if renewed:
         return _record_key(run, entries, key), True
-      if run.manifest.event == "repaired" and service.missing_entries(run, entries):
+      if run.manifest.event == "repaired" and finishing.missing_entries(run, entries):
         # An earlier repair has saved its checkpoint and was killed before its end.
-        service.finish(Session(run, None, entries, key, None, [], set()), on_step)
+        finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
         return run, bool(run.manifest.report["repair"]["proved"])
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
     lost = _find_lost(layout, settings, entries, key)
@@ -118,7 +119,7 @@ def repair(
     checkpoint.save(layout.checkpoints, state, manifest, on_step)
     on_step("checkpoint saved")
     run = Run(layout, cfg, state, manifest, settings.classes)
-    service.finish(Session(run, None, entries, key, None, [], set()), on_step)
+    finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
   return run, proved
 
 

@@ -18,32 +18,33 @@
 What comes before `checkpoint saved` starts over after a crash, what comes after it is
 repeated, and the names in the checkpoint tell which: no request is lost or done twice.
 Which rows to erase is not taken from the request file, which may be damaged by then,
-but found by comparing the stores with the state (see `forgetting`).
+but found by comparing the stores with the state (see `finishing`).
+
+The files follow the same path: `requests` (on disk), `checking` and `admission` (into
+the journal, and into a batch), `applying` (a new checkpoint), `finishing` (erased and
+complete). `session` is the run meanwhile.
 """
 
 from collections.abc import Callable
-import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.io import durable, lock
+from legonet_jax.io import lock
 from legonet_jax.runs import (
   admission,
   applying,
-  checkpoint,
-  forgetting,
+  checking,
   journal,
-  layout as layout_lib,
   requests as requests_lib,
-  run as run_lib,
-  tombstones,
 )
+from legonet_jax.runs.finishing import finish
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.requests import Request
-from legonet_jax.runs.run import Run, Session
+from legonet_jax.runs.run import Run
+from legonet_jax.runs.session import Session, newest, open_session
 from legonet_jax.runtime.callbacks import OnStep, Progress, no_step
 
 MakeRequest = Callable[[Run], Request]
@@ -60,40 +61,13 @@ def no_receipt(_: Receipt) -> None:
   """For callers who do not wait for the receipt."""
 
 
-def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
-  """Opens a run whose lock the caller holds, and clears what a crash has left."""
-  layout = Layout(path)
-  layout_lib.read_settings(layout)
-  entries = journal.read(layout.journal)
-  journal.mend(layout.journal)  # not before: a journal that is damaged stays as it is
-  key = tombstones.open_key(layout.forgotten_key, entries)
-  run = run_lib.load(path)
-  _, settled = journal.of_requests(entries)
-  if layout.requests.is_dir() and any(layout.requests.iterdir()):
-    # Who was killed may not have waited for the disk. Neither a request nor its end may
-    # go after we have acted on it.
-    durable.sync_file(layout.journal)
-    durable.sync_folder(layout.requests)
-  requests_lib.clean(layout, settled)
-  if layout_lib.temporaries(path):
-    with requests_lib.hold_queue(layout):  # so that none of them is being written
-      for stale in layout_lib.temporaries(path):
-        durable.shred(stale)
-    durable.sync_folder(path)
-  for number in checkpoint.numbers(layout.checkpoints):
-    if number > run.manifest.number:  # damaged; its requests will be done again
-      durable.shred_tree(checkpoint.path_of(layout.checkpoints, number))
-  on_step("opened")
-  return Session(run, None, entries, key, None, [], set())
-
-
 def submit(session: Session, request: Request) -> str:
   """Checks a request against the run and leaves it in the queue; its name.
 
   Raises:
     LegoError: if it cannot be carried out; then nothing has happened.
   """
-  admission.check(session, request, admission.outlook(session))
+  checking.check(session, request, admission.outlook(session))
   return requests_lib.drop(session.run.layout, request, session.entries)
 
 
@@ -107,7 +81,7 @@ def settle(
   Those that wait are merged, as far as no id occurs in two of them, so that each
   adapter is trained once. After an error it may be called again with the same session.
   """
-  session = finish(_newest(session), on_step)
+  session = finish(newest(session), on_step)
   while True:
     admission.admit(session, on_step)
     batch = admission.next_batch(session)
@@ -115,80 +89,6 @@ def settle(
       return session
     session = applying.apply(session, batch, progress, on_step)
     session = finish(session, on_step)
-
-
-def _newest(session: Session) -> Session:
-  """The session with the newest checkpoint: an attempt that failed may have saved it.
-
-  From the one before it, requests would be done again whose rows and files are gone.
-  """
-  run = session.run
-  if checkpoint.numbers(run.layout.checkpoints)[:1] == [run.manifest.number]:
-    return session
-  run = run_lib.load(run.layout.root)
-  return session._replace(run=run, samples=None, left=None)
-
-
-def finish(session: Session, on_step: OnStep = no_step) -> Session:
-  """All that is left to do for the requests in the checkpoint; may be repeated."""
-  if not missing_entries(session.run, session.entries):
-    return session
-  if session.left is None:
-    _sync(session.run.layout)
-  session = forgetting.with_current_key(session)
-  forgetting.erase_rows(session, on_step)
-  run = session.run
-  layout, manifest = run.layout, run.manifest
-  _remove_statements(layout)
-  checkpoint.remove_others(layout.checkpoints, manifest.number, on_step)
-  _remove_stores(run)
-  on_step("checkpoints deleted")
-  requests_lib.remove(layout.requests, manifest.requests)
-  on_step("requests removed")
-  now = {"checkpoint": manifest.number, "stores": run_lib.records(run)}
-  for event, values in missing_entries(run, session.entries):
-    journal.append(layout.journal, session.entries, event, {**values, **now})
-    on_step(event)
-  return session._replace(left=None)
-
-
-def _remove_statements(layout: Layout) -> None:
-  """Shreds what was said about the state before, durable when this returns."""
-  there = [p for p in (layout.certificate, layout.head) if os.path.lexists(p)]
-  for path in there:
-    durable.shred(path)
-  if there:
-    durable.sync_folder(layout.root)
-
-
-def _sync(layout: Layout) -> None:
-  """Makes durable what a process that was killed, or an attempt that failed, has left.
-
-  What is taken from here on cannot be had again; so the checkpoint that stands for it
-  must not be one that is in memory only.
-  """
-  durable.sync_tree(layout.checkpoints)
-  for folder in (layout.root, layout.learned, layout.requests):
-    if folder.is_dir():
-      durable.sync_folder(folder)
-
-
-def missing_entries(
-  run: Run, entries: list[journal.Entry]
-) -> list[tuple[str, dict[str, Any]]]:
-  """What the journal does not say yet about the run's checkpoint: event and values."""
-  manifest = run.manifest
-  missing = []
-  if manifest.event == "repaired" and not any(
-    e["event"] == "repaired" and e.get("checkpoint") == manifest.number for e in entries
-  ):
-    missing.append(("repaired", manifest.report["repair"]))
-  _, settled = journal.of_requests(entries)
-  pending = [name for name in manifest.requests if name not in settled]
-  if pending:
-    values = {k: v for k, v in manifest.report.items() if k != "repair"}
-    missing.append(("complete", {"requests": pending, **values}))
-  return missing
 
 
 def carry_out(
@@ -297,11 +197,3 @@ def _held_up(session: Session) -> set[str]:
   """Requests that were looked at and cannot be carried out now."""
   known, _ = journal.of_requests(session.entries)
   return {*known, *session.held}
-
-
-def _remove_stores(run: Run) -> None:
-  """Shreds stores of the run's own that no checkpoint names any more."""
-  if run.layout.learned.is_dir():
-    for path in sorted(run.layout.learned.iterdir()):
-      if f"learned/{path.name}" not in run.manifest.stores:
-        durable.shred_tree(path)

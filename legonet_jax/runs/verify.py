@@ -22,16 +22,17 @@ from legonet_jax.core.samples import Samples
 from legonet_jax.io import durable, lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
+  finishing,
   inventory,
   journal,
   layout as layout_lib,
   run as run_lib,
-  service,
 )
-from legonet_jax.runs.certificate import Certificate, Check
+from legonet_jax.runs.certificate import Certificate
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run
 from legonet_jax.runtime.callbacks import Progress
+from legonet_jax.runtime.checks import Check
 
 _TRIES, _PAUSE = 20, 0.25
 
@@ -191,7 +192,7 @@ def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
       last = entry.get("after", last)
       samples = entry.get("samples", samples)
   known, settled = journal.of_requests(entries)
-  missing = service.missing_entries(run, entries)
+  missing = finishing.missing_entries(run, entries)
   if missing and busy:  # applied just now; its entry will follow
     last, samples = run.manifest.digest, len(run.state.ids)
   elif missing:

@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 import optax
 
 from legonet_jax import errors
-from legonet_jax.core import ids as ids_lib
+from legonet_jax.core import adapters, ids as ids_lib
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.membership import Members
 from legonet_jax.core.samples import Samples
 from legonet_jax.runtime import parallel
 from legonet_jax.runtime.callbacks import Progress
-from legonet_jax.solvers import linear as adapters_lib
 from legonet_jax.solvers.optimizers import make_optimizer
 
 _KEEP_BYTES = 2**25  # of the tiles of one group, so that an epoch gathers no rows
@@ -64,11 +63,11 @@ def _optimizer(cfg: LegoConfig) -> optax.GradientTransformation:
 
 
 def step(
-  cfg: LegoConfig, lane: Lanes, codes: jax.Array, targets: adapters_lib.Targets
+  cfg: LegoConfig, lane: Lanes, codes: jax.Array, targets: adapters.Targets
 ) -> Lanes:
   """One mini-batch of one adapter, codes [B, d]. Without labels: a true no-op."""
-  x = adapters_lib.dequantize(cfg, codes)
-  grads = adapters_lib.gradient(lane.weights, x, targets)
+  x = adapters.dequantize(cfg, codes)
+  grads = adapters.gradient(lane.weights, x, targets)
   updates, opt_state = _optimizer(cfg).update(grads, lane.opt_state, lane.weights)
   new = Lanes(optax.apply_updates(lane.weights, updates), opt_state)
   kept: Lanes = jax.tree.map(lambda a, b: jnp.where(targets.active, a, b), new, lane)
@@ -80,7 +79,7 @@ def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) ->
   """Fresh lanes for the adapters with ids `words` [lanes, 2]."""
 
   def one(word: jax.Array) -> Lanes:
-    weights = adapters_lib.init_weights(cfg, dim, seed, word)
+    weights = adapters.init_weights(cfg, dim, seed, word)
     return Lanes(weights, _optimizer(cfg).init(weights))
 
   return jax.vmap(one)(words)
@@ -89,7 +88,7 @@ def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) ->
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
 def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
   """Trains all lanes on a tile, `epochs` times over its first `batches` batches."""
-  targets = jax.vmap(jax.vmap(functools.partial(adapters_lib.targets, cfg)))(
+  targets = jax.vmap(jax.vmap(functools.partial(adapters.targets, cfg)))(
     jnp.asarray(tile.labels)
   )
 

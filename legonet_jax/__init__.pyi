@@ -1,0 +1,45 @@
+from . import (
+  baselines as baselines,
+  core as core,
+  data as data,
+  doctor as doctor,
+  encoder as encoder,
+  errors as errors,
+  io as io,
+  measures as measures,
+  runs as runs,
+  runtime as runtime,
+  solvers as solvers,
+  store as store,
+)
+from .core.config import LegoConfig as LegoConfig
+from .core.digest import digest as digest
+from .core.prediction import Model as Model, predict as predict
+from .core.requests import (
+  fit as fit,
+  heal as heal,
+  learn as learn,
+  unlearn as unlearn,
+  update as update,
+)
+from .core.samples import (
+  Samples as Samples,
+  append as append,
+  drop as drop,
+  make_samples as make_samples,
+  select as select,
+)
+from .core.state import LegoState as LegoState
+from .core.task import Solver as Solver, Task as Task
+from .core.transition import Info as Info
+from .encoder.encode import (
+  ImageEncoder as ImageEncoder,
+  encode_images as encode_images,
+  predict_images as predict_images,
+)
+from .runtime.environment import environment as environment
+from .solvers.ridge import Ridge as Ridge
+from .solvers.sgd import Sgd as Sgd
+from .store.read import open_store as open_store
+
+__version__: str

@@ -1,0 +1,130 @@
+"""What `legonet unlearn`, `learn`, `heal` and `compact` share: one request on a run."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import Any
+
+import legonet_jax as lego
+from legonet_jax import errors
+from legonet_jax.cli import common, console, signed
+
+_SHOWN = ("before", "after", "adapters", "masked", "samples", "seconds", "lost")
+
+_MOST_SECONDS = 1e6
+
+
+def add_ids(group: Any) -> None:
+  """Adds `--ids` and `--ids-file` to a group of options."""
+  group.add_argument("--ids", type=int, nargs="+", metavar="ID", help="which samples")
+  group.add_argument("--ids-file", type=pathlib.Path, metavar="FILE",
+                     help="ids in a text file, one per line")  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+  """Adds what all requests take: `--queue`, `--wait`, `--sign-key`."""
+  parser.add_argument(
+    "--queue",
+    action="store_true",
+    help="if another process works on the run, let it do this too",
+  )
+  parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS",
+                      help="wait that long for another process (0)")  # fmt: skip
+  signed.add_key(parser)
+
+
+def carry_out_command(
+  args: argparse.Namespace, kind: str, make: lego.runs.service.MakeRequest
+) -> int:
+  """Carries out the request that `make` makes of the run, and shows how it ended."""
+  if not 0 <= args.wait <= _MOST_SECONDS:
+    raise errors.ConfigError(f"--wait is {args.wait}; give 0 to {_MOST_SECONDS}")
+  key = signed.load_key(args)
+  made: list[lego.runs.requests.Request] = []
+
+  def make_once(run: lego.runs.run.Run) -> lego.runs.requests.Request:
+    common.tell_environment(run)
+    made.append(make(run))
+    return made[-1]
+
+  def on_receipt(receipt: lego.runs.service.Receipt) -> None:
+    if len(made[-1].ids):
+      common.note(f"request {receipt.name} is on disk; its salt is {receipt.salt}")
+
+  lego.runs.layout.read_settings(
+    lego.runs.layout.Layout(args.path)
+  )  # no other folder may be touched
+  try:
+    with console.bar(kind, quiet=args.json) as progress:
+      session, receipt = lego.runs.service.carry_out(
+        args.path, make_once, progress, on_receipt=on_receipt, wait=args.wait
+      )
+  except errors.RunBusyError:
+    if not args.queue:
+      raise
+    return _queue(args, make)
+  common.tell_notes(session)
+  entry = lego.runs.service.outcome(session, receipt.name)
+  if entry["event"] == "rejected":
+    raise errors.RunError(
+      f"the request could not be carried out ({entry['reason']}) and was rejected"
+    )
+  signed.write_head(key, session)
+  value = {
+    "request": receipt.name,
+    "kind": kind,
+    "status": "waiting" if entry["event"] == "accepted" else entry["event"],
+    "count": len(made[-1].ids),
+    "salt": receipt.salt,
+    "head": session.entries[-1]["hash"],
+    **{k: v for k, v in entry.items() if k in _SHOWN},
+  }
+  common.show(args, value, _tell(value))
+  return 0
+
+
+def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int:
+  """Leaves the request to the process that holds the run, or to us if it is gone."""
+  run = lego.runs.run.load(args.path)
+  request = make(run)
+  if request.kind == "unlearn":
+    named = set(lego.core.samples.check_ids(request.ids).tolist())
+    held = set(run.state.ids.tolist())
+    lego.runs.checking.check_unlearn(run, named, held, queued=False)
+  name = lego.runs.requests.drop(run.layout, request)
+  value = {
+    "request": name,
+    "kind": request.kind,
+    "status": "queued",
+    "count": len(request.ids),
+    "salt": request.salt.hex(),
+  }
+  try:
+    session, _ = lego.runs.service.carry_out(args.path)
+    common.tell_notes(session)
+    value["status"] = lego.runs.service.outcome(session, name)["event"]
+  except errors.RunBusyError:
+    pass
+  common.show(args, value, _tell(value))
+  return 0
+
+
+def _tell(value: dict[str, Any]) -> str:
+  what = (
+    f"{value['kind']} {value['count']} samples" if value["count"] else value["kind"]
+  )
+  lines = [f"{what}: {value['status']}"]
+  if "after" in value:
+    lines.append(
+      f"  {value['adapters']} adapters trained, {value['masked']} masked,"
+      f" {value['samples']:,} samples left, {value['seconds']:.2f} s"
+    )
+    lines.append(f"  digest {value['before'][:16]} -> {value['after'][:16]}")
+  if value.get("lost"):
+    lines.append(
+      f"  {value['lost']} more were forgotten: another run has erased their rows"
+    )
+  if value["count"]:
+    lines.append(f"  salt   {value['salt']}")
+  return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""`legonet unlearn`: forgets samples, durably."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+import legonet_jax as lego
+from legonet_jax import errors
+from legonet_jax.cli import common, request
+
+TEXT = """\
+Forgets samples for good. The request is on disk before anything changes; it is complete
+when the new state is saved, the samples' rows are erased from the encoding store and
+every checkpoint that saw them is gone. After a crash the next command finishes it.
+
+Keep the salt, which is printed before the work begins: the journal names samples only
+by salted hashes, and `legonet history RUN --salt SALT --ids ID` shows that the request
+was carried out. While a request waits, `legonet status RUN --salts` shows it again.
+
+examples:
+  legonet unlearn run --ids 17 42
+  legonet unlearn run --class dog
+  legonet unlearn run --random 100 --seed 0
+  legonet unlearn run --ids 17 --defer      # masked at once, trained by `legonet heal`
+  legonet unlearn run --ids 17 --queue      # leave it to a process that is at work
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the options of the command."""
+  common.add_run(parser)
+  which = parser.add_mutually_exclusive_group(required=True)
+  request.add_ids(which)
+  which.add_argument("--class", dest="of_class", metavar="C",
+                     help="all samples of this class, by name or number")  # fmt: skip
+  which.add_argument("--random", type=int, metavar="M", help="M samples by --seed")
+  which.add_argument("--erased", action="store_true",
+                     help="all whose rows another run has erased")  # fmt: skip
+  parser.add_argument("--seed", type=int, default=0, help="for --random (0)")
+  parser.add_argument("--defer", action="store_true",
+                      help="mask now, train at the next `legonet heal`")  # fmt: skip
+  parser.add_argument("--defer-over", type=int, default=-1, metavar="M",
+                      help="--defer if more than M adapters must train")  # fmt: skip
+  request.add_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+  """Runs the command."""
+  if args.defer_over < -1:
+    raise errors.ConfigError(f"--defer-over is {args.defer_over}; give 0 or more")
+  if args.seed < 0:
+    raise errors.ConfigError(f"--seed is {args.seed}; give 0 or more")
+  try:
+    return request.carry_out_command(
+      args,
+      "unlearn",
+      lambda run: lego.runs.requests.make(
+        "unlearn", _select(args, run), defer=args.defer, defer_over=args.defer_over
+      ),
+    )
+  except _NothingLostError as e:
+    value = {"kind": "unlearn", "status": "nothing to do", "count": 0}
+    common.show(args, value, str(e))
+    return 0
+
+
+class _NothingLostError(errors.LegoError):
+  """`--erased`, and no other run has erased anything."""
+
+
+def _select(args: argparse.Namespace, run: lego.runs.run.Run) -> lego.core.ids.Ids:
+  """The ids that the options mean, against the last good state."""
+  ids = common.wanted_ids(args)
+  if ids is not None:
+    return ids
+  held = run.state.ids
+  if args.erased:
+    lost = lego.runs.rows.lost(run.source, held)
+    if not len(lost):
+      raise _NothingLostError("no retained sample was erased by another run")
+    return lost
+  if args.of_class is not None:
+    found, labels = lego.runs.rows.labels_of(run.source, held)
+    return np.asarray(found[labels == _class_number(args.of_class, run)], np.int64)
+  if not 1 <= args.random <= len(held):
+    raise errors.ConfigError(f"--random is {args.random}; give 1 to {len(held)}")
+  rng = np.random.default_rng(args.seed)
+  picked: lego.core.ids.Ids = rng.choice(np.sort(held), args.random, replace=False)
+  return picked
+
+
+def _class_number(text: str, run: lego.runs.run.Run) -> int:
+  if run.classes is not None and text in run.classes:
+    return run.classes.index(text)
+  names = "" if run.classes is None else f" or one of {', '.join(run.classes[:20])}"
+  # No number of classes has more digits, and Python converts only so many.
+  if not text.isdecimal() or len(text) > 20 or int(text) >= run.cfg.num_classes:
+    raise errors.ConfigError(
+      f"--class is {errors.brief(text)}; give 0 to {run.cfg.num_classes - 1}{names}"
+    )
+  return int(text)

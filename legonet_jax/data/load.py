@@ -1,0 +1,44 @@
+"""The one place that names datasets."""
+
+import pathlib
+from typing import Literal
+
+from legonet_jax import errors
+from legonet_jax.data.cifar import load_cifar
+from legonet_jax.data.dataset import Dataset
+from legonet_jax.data.folder import load_folder
+from legonet_jax.data.npz import load_npz
+from legonet_jax.data.tfds import load_tfds
+
+CifarSource = Literal["archive", "tfds"]
+
+
+def load_dataset(
+  name: str,
+  size: int,
+  *,
+  folder: pathlib.Path | None = None,
+  source: CifarSource = "archive",
+  progress: bool = True,
+) -> Dataset:
+  """The dataset `name`: `cifar10`, `cifar100`, an `.npz` file or a folder of images.
+
+  Args:
+    name: what to load.
+    size: what a folder's images are scaled to; arrays keep their own size.
+    folder: where CIFAR's files are; the cache folder if not given.
+    source: where CIFAR comes from.
+    progress: whether a download shows a bar.
+  """
+  if name in ("cifar10", "cifar100"):
+    if source == "tfds":
+      return load_tfds(name, folder)
+    return load_cifar(name, folder, progress=progress)
+  path = pathlib.Path(name)
+  if path.suffix == ".npz":
+    return load_npz(path)
+  if name and path.is_dir():
+    return load_folder(path, size)
+  raise errors.DataError(
+    f"no dataset '{name}'; give cifar10, cifar100, an .npz file or a folder of images"
+  )

@@ -1,0 +1,9 @@
+from . import (
+  download as download,
+  durable as durable,
+  files as files,
+  hashing as hashing,
+  lock as lock,
+  untrusted as untrusted,
+  zips as zips,
+)

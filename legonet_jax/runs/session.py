@@ -1,0 +1,81 @@
+"""A run under its lock, in memory, while requests are carried out."""
+
+import pathlib
+from typing import NamedTuple
+
+from legonet_jax.core.ids import Ids
+from legonet_jax.core.samples import Samples
+from legonet_jax.io import durable
+from legonet_jax.runs import (
+  checkpoint,
+  journal,
+  layout as layout_lib,
+  requests as requests_lib,
+  run as run_lib,
+  tombstones,
+)
+from legonet_jax.runs.layout import Layout
+from legonet_jax.runs.run import Run
+from legonet_jax.runtime.callbacks import OnStep, no_step
+
+
+class Session(NamedTuple):
+  """A run under the lock.
+
+  Attributes:
+    run: the run.
+    samples: its samples, once they are needed.
+    entries: its journal; grows as entries are written.
+    key: tells which samples the run has forgotten (see `tombstones`).
+    left: [m] ids that the last batch took out of the state and whose rows are to be
+      erased; None if that batch was another process's.
+    notes: lines for people: what happened to requests besides the one they made.
+    held: requests that cannot be carried out now, and wait.
+  """
+
+  run: Run
+  samples: Samples | None
+  entries: list[journal.Entry]
+  key: bytes
+  left: Ids | None
+  notes: list[str]
+  held: set[str]
+
+
+def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
+  """Opens a run whose lock the caller holds, and clears what a crash has left."""
+  layout = Layout(path)
+  layout_lib.read_settings(layout)
+  entries = journal.read(layout.journal)
+  journal.mend(layout.journal)  # not before: a journal that is damaged stays as it is
+  key = tombstones.open_key(layout.forgotten_key, entries)
+  run = run_lib.load(path)
+  _, settled = journal.of_requests(entries)
+  if layout.requests.is_dir() and any(layout.requests.iterdir()):
+    # Who was killed may not have waited for the disk. Neither a request nor its end may
+    # go after we have acted on it.
+    durable.sync_file(layout.journal)
+    durable.sync_folder(layout.requests)
+  requests_lib.clean(layout, settled)
+  if layout_lib.temporaries(path):
+    with requests_lib.hold_queue(layout):  # so that none of them is being written
+      for stale in layout_lib.temporaries(path):
+        durable.shred(stale)
+    durable.sync_folder(path)
+  for number in checkpoint.numbers(layout.checkpoints):
+    if number > run.manifest.number:  # damaged; its requests will be done again
+      durable.shred_tree(checkpoint.path_of(layout.checkpoints, number))
+  on_step("opened")
+  return Session(run, None, entries, key, None, [], set())
+
+
+def newest(session: Session) -> Session:
+  """The session with the newest checkpoint: an attempt that failed may have saved it.
+
+  From the one before it, requests would be done again whose rows and files are gone.
+  """
+  run = session.run
+  if checkpoint.numbers(run.layout.checkpoints)[:1] == [run.manifest.number]:
+    return session
+  run = run_lib.load(run.layout.root)
+  return session._replace(run=run, samples=None, left=None)

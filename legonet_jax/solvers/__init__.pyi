@@ -1,0 +1,8 @@
+from . import (
+  cholesky as cholesky,
+  exact_sums as exact_sums,
+  lanes as lanes,
+  optimizers as optimizers,
+  ridge as ridge,
+  sgd as sgd,
+)

@@ -1,0 +1,8 @@
+from . import (
+  erase as erase,
+  format as format,
+  leftovers as leftovers,
+  read as read,
+  rows as rows,
+  write as write,
+)
