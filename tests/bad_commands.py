@@ -96,9 +96,9 @@ IMPORT = {
   "": "required: FILE.npz, --out",
   "all.npz": "required: --out",
   "none.npz --out x": "no file none.npz",
-  "empty --out x": "no file empty",
-  "fifo --out x": "no file fifo",
-  "store --out x": "no file store",
+  "empty --out x": "empty is not a regular file",
+  "fifo --out x": "fifo is not a regular file",
+  "store --out x": "store is not a regular file",
   f"'{ODD}' --out x": r"no file \x1b[31mred line\udcff",
   "images.npz --out x": "no array 'encodings'",
   "all.npz --out run": "in use for something else",
@@ -153,7 +153,7 @@ FIT_OPTIONS = {
   f"{FIT} --feature-range nan": "feature_range is nan",
   f"{FIT} --feature-range 1e-300": "feature_range is 1e-300",
   f"{FIT} --aggregate max": "invalid choice: 'max'",
-  f"{FIT} --solver newton": "invalid choice: 'newton'",
+  f"{FIT} --solver newton": "give ridge, sgd or MODULE:CLASS",
   f"{FIT} --penalty 0": "penalty is 0.0",
   f"{FIT} --penalty -1": "penalty is -1.0",
   f"{FIT} --penalty nan": "penalty is nan",
@@ -442,8 +442,16 @@ KEYGEN = {
   "x --bits 4096": "unrecognized arguments: --bits 4096",
 }
 
+UNKNOWN = "unrecognized arguments"
+DOCTOR = {
+  "run": f"{UNKNOWN}: run", "store": UNKNOWN, "none": UNKNOWN, "words.txt": UNKNOWN,
+  "--adapters 3": UNKNOWN, "--device gpu": UNKNOWN, "--full": UNKNOWN, "''": UNKNOWN,
+  "--json=1": "ignored explicit argument", "--jso run": UNKNOWN, "1 2 3": UNKNOWN,
+}  # fmt: skip
+
 OPTIONS = {
-  "": NOTHING, "quickstart": QUICKSTART, "encode": ENCODE, "import-encodings": IMPORT,
+  "": NOTHING, "doctor": DOCTOR,
+  "quickstart": QUICKSTART, "encode": ENCODE, "import-encodings": IMPORT,
   "fit": FIT_OPTIONS, "predict": PREDICT, "evaluate": EVALUATE, "unlearn": UNLEARN,
   "learn": LEARN, "heal": HEAL, "compact": COMPACT, "status": STATUS,
   "history": HISTORY, "verify": VERIFY, "repair": REPAIR, "keygen": KEYGEN,

@@ -29,7 +29,7 @@ from PIL import Image
 import pytest
 from test_weights import torchvision_state
 
-from legonet_jax.cli import main as cli, serving
+from legonet_jax.cli import answers, main as cli
 from legonet_jax.encoder import resnet, weights
 from legonet_jax.runs import journal
 
@@ -346,7 +346,7 @@ def test_too_little_memory_is_one_line(place, monkeypatch, capsys, error):
   def fail(*_):
     raise error
 
-  monkeypatch.setattr(serving, "_answers", fail)
+  monkeypatch.setattr(answers, "answer", fail)
   assert command("predict run --encodings new.npz") == 2
   err = capsys.readouterr().err
   assert err.startswith("legonet: error: there is not enough memory for this")
@@ -360,7 +360,7 @@ def test_a_bug_is_not_taken_for_bad_input(place, monkeypatch, error):
   def fail(*_):
     raise error
 
-  monkeypatch.setattr(serving, "_answers", fail)
+  monkeypatch.setattr(answers, "answer", fail)
   with pytest.raises(type(error)):
     command("predict run --encodings new.npz")
 

@@ -151,20 +151,3 @@ def wanted_ids(args: argparse.Namespace) -> lego.core.ids.Ids | None:
   if args.ids is not None:
     return as_ids(args.ids)
   return read_ids_file(args.ids_file) if args.ids_file is not None else None
-
-
-def read_keys(path: pathlib.Path) -> Any:
-  """Given keys [n, d] from an `.npy` file."""
-  try:
-    keys = lego.io.untrusted.read_npy(path)
-  except FileNotFoundError:
-    raise errors.DataError(f"no file {path}; check the path") from None
-  if keys.ndim != 2 or not keys.size or keys.dtype.kind != "f":
-    raise errors.DataError(
-      f"{path}: keys are {keys.dtype}{list(keys.shape)}; give floats [adapters, width]"
-    )
-  if not lego.core.features.to_float32(keys)[1].all():
-    raise errors.DataError(
-      f"{path}: keys have a value that is NaN, infinite or over 1e30; make them again"
-    )
-  return keys

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     solver=_solver(args),
     **_without_none(given),
   )
-  keys = None if args.keys is None else common.read_keys(args.keys)
+  keys = None if args.keys is None else lego.data.encodings.read_given_keys(args.keys)
   ids = None if args.ids_file is None else common.read_ids_file(args.ids_file)
   with console.bar("fit", quiet=args.json) as progress:
     made = lego.runs.create.create(args.out, cfg, args.store, ids, keys, progress)

@@ -44,26 +44,18 @@ def run(args: argparse.Namespace) -> int:
       " printable characters"
     )
   embedded = str(args.file) == "embedded"
-  arrays = (
-    _embedded() if embedded else lego.data.npz.read_arrays(args.file, "encodings")
-  )
-  encodings = arrays["encodings"]
-  if encodings.ndim != 2 or encodings.dtype.kind != "f" or encodings.size == 0:
-    raise errors.DataError(
-      f"{args.file}: encodings are {encodings.dtype}{list(encodings.shape)};"
-      " give floats [samples, width]"
-    )
-  columns = arrays["labels"], arrays["ids"], arrays["split"]
-  order = lego.data.dataset.check_columns(args.file.name, len(encodings), *columns)
-  labels, ids, split = (column[order] for column in columns)
-  classes = lego.data.npz.read_classes(args.file.name, arrays)
+  if embedded:
+    table = lego.data.encodings.make_table(args.file, _embedded())
+  else:
+    table = lego.data.encodings.read_encodings(args.file)
   # Infinity is what a number too large for the storage type becomes.
   with np.errstate(over="ignore"):
-    rows = encodings[order].astype(args.storage)
+    rows = table.encodings.astype(args.storage)
   bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
   if len(bad):
     raise errors.DataError(
-      f"{args.file}: the encoding of id {ids[bad[0]]} is not finite in {args.storage}"
+      f"{args.file}: the encoding of id {table.ids[bad[0]]} is not finite in"
+      f" {args.storage}; store float32"
     )
   how: dict[str, Any] = {
     "encoder": args.encoder,
@@ -74,15 +66,12 @@ def run(args: argparse.Namespace) -> int:
     "storage": args.storage,
     "samples": len(rows),
   }
-  if classes is not None:
-    count = int(labels.max()) + 1
-    how["classes"] = list(lego.data.names.check_classes(args.file.name, classes, count))
+  if table.classes is not None:
+    how["classes"] = list(table.classes)
   writer = lego.store.write.start(args.out, how, rows.shape, args.storage)
   if writer is not None:
     writer = lego.store.write.put(writer, rows[writer.rows :])
-    lego.store.write.finish(
-      writer, ids.astype(np.int64), labels.astype(np.int32), split.astype(np.uint8)
-    )
+    lego.store.write.finish(writer, table.ids, table.labels, table.split)
   if args.json:
     result = {"store": str(args.out), "samples": rows.shape[0], "dim": rows.shape[1]}
     print(json.dumps(result))

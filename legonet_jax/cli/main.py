@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   begun = False
   try:
     words = sys.argv[1:] if argv is None else list(argv)
-    args = make_parser([word for word in words if word in COMMANDS]).parse_args(words)
+    args = make_parser(tuple(w for w in words if w in COMMANDS)).parse_args(words)
     common.import_own(args.modules)
     legonet_jax.runtime.compile_cache.use_cache()
     begun = True

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 import legonet_jax as lego
 from legonet_jax import errors
 
-_BLOCK = 1 << 16
-
 
 class InputTable(NamedTuple):
   """Rows, and the names of their labels if they are known."""
@@ -33,51 +31,15 @@ def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
   """
   if lego.store.read.is_store(path):
     found = lego.store.rows.read(path)
-    _check_numbers(path, found.encodings)
+    lego.data.encodings.check_numbers(path, found.encodings)
     return InputTable(found, lego.store.read.classes_of(path))
   if path.is_dir() or not path.exists():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
-  arrays = lego.io.untrusted.read_npz(path)
-  for name in ("encodings", "labels") if labels else ("encodings",):
-    if name not in arrays:
-      raise errors.DataError(f"{path} has no array '{name}'; it has {list(arrays)}")
-  encodings = arrays["encodings"]
-  if encodings.ndim != 2 or encodings.dtype.kind != "f" or not encodings.size:
-    raise errors.DataError(
-      f"{path}: encodings are {encodings.dtype}{list(encodings.shape)}; give floats"
-      " [samples, width]"
-    )
-  if encodings.dtype.itemsize > 8:
-    raise errors.DataError(
-      f"{path}: encodings are {encodings.dtype}; give float16, float32 or float64"
-    )
-  _check_numbers(path, encodings)
-  count = len(encodings)
-  columns = (
-    arrays.get("labels", np.zeros(count, np.int32)),
-    arrays.get("ids", np.arange(count)),
-    arrays.get("split", np.zeros(count, np.uint8)),
-  )
-  order = lego.data.dataset.check_columns(str(path), count, *columns)
-  y, ids, split = (column[order] for column in columns)
-  named = lego.data.npz.read_classes(str(path), arrays)
-  if named is not None:
-    named = lego.data.names.check_classes(str(path), named, int(y.max()) + 1)
+  table = lego.data.encodings.read_encodings(path, labels)
   rows = lego.store.rows.StoreRows(
-    encodings[order], y.astype(np.int32), ids.astype(np.int64), split.astype(np.uint8)
+    table.encodings, table.labels, table.ids, table.split
   )
-  return InputTable(rows, named)
-
-
-def _check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
-  """Raises DataError if a number is not finite, or too large for a model."""
-  for start in range(0, len(encodings), _BLOCK):
-    _, sane = lego.core.features.to_float32(encodings[start : start + _BLOCK])
-    if not sane.all():
-      raise errors.DataError(
-        f"{path}: the encoding in row {start + int(np.argmin(sane))} has a value that"
-        " is NaN, infinite or over 1e30; encode that sample again"
-      )
+  return InputTable(rows, table.classes)
 
 
 def take(

@@ -208,7 +208,7 @@ def _verify_certificate(args: argparse.Namespace) -> int:
   if cfg.key_policy == "given":
     if args.keys is None:
       raise errors.ConfigError("this model has given keys; name their file with --keys")
-    keys = common.read_keys(args.keys)
+    keys = lego.data.encodings.read_given_keys(args.keys)
   adapters = args.adapters
   if adapters is None:
     adapters = min(_SAMPLE, cfg.num_adapters)

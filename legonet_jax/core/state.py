@@ -1,7 +1,6 @@
 """The state of a model: what a fit returns, and what later requests build on."""
 
 import math
-import os
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from legonet_jax.core.ids import Ids
 from legonet_jax.core.prediction import Model, settings_of
 from legonet_jax.core.retained import Retained, RetainedRows
 from legonet_jax.core.task import LargeArray
+from legonet_jax.runtime import machine
 
 NO_ANCHOR = -1
 _OF_MODEL = ("keys", "weights", "live")
@@ -130,7 +130,9 @@ def _check_memory(cfg: LegoConfig, dim: int) -> None:
     LargeArray("scores [samples, num_adapters] of one block", (block, n), 4),
   ]
   arrays += cfg.solver.largest_arrays(cfg, dim)
-  memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  memory = machine.memory_bytes()
+  if memory is None:  # the system does not tell
+    return
   for what, shape, size in arrays:
     needed = size * math.prod(shape)
     if needed > memory:

@@ -3,6 +3,7 @@ from . import (
   cifar_names as cifar_names,
   dataset as dataset,
   embedded as embedded,
+  encodings as encodings,
   folder as folder,
   image as image,
   load as load,

@@ -26,18 +26,24 @@ def load_npz(path: pathlib.Path) -> Dataset:
   return make_dataset(path.name, arrays["images"], *columns, classes)
 
 
-def read_arrays(path: pathlib.Path, content: str) -> dict[str, NDArray[Any]]:
-  """`content`, labels, ids and split of an `.npz` file, nothing pickled among them."""
-  if not path.is_file():
+def read_arrays(
+  path: pathlib.Path, content: str, labels: bool = True
+) -> dict[str, NDArray[Any]]:
+  """`content`, labels, ids and split of an `.npz` file, nothing pickled among them.
+
+  Labels that are not needed and not there are zeros.
+  """
+  if not path.exists():
     raise errors.DataError(f"no file {path}; check the path")
   arrays = untrusted.read_npz(path)
-  for name in (content, "labels"):
+  for name in (content, "labels") if labels else (content,):
     if name not in arrays:
       there = untrusted.one_line(", ".join(arrays)) or "none"
       raise errors.DataError(f"{path} has no array '{name}'; it has {there}")
   if arrays[content].ndim == 0:
     raise errors.DataError(f"{path}: '{content}' is one number; give an array")
   count = len(arrays[content])
+  arrays.setdefault("labels", np.zeros(count, np.int32))
   arrays.setdefault("ids", np.arange(count))
   arrays.setdefault("split", np.zeros(count, np.uint8))
   return arrays

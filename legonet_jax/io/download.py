@@ -18,7 +18,7 @@ import urllib.request
 import tqdm
 
 from legonet_jax import errors
-from legonet_jax.io import untrusted
+from legonet_jax.io import files, untrusted
 
 _CHUNK = 1 << 20
 MAX_BYTES = 1 << 30  # six times the largest file that is fetched
@@ -143,7 +143,7 @@ def _append(url: str, part: pathlib.Path, timeout: float, progress: bool) -> Non
         file.write(chunk)
         bar.update(len(chunk))
       file.flush()
-      os.fsync(file.fileno())
+      files.flush(file.fileno())
     if total is not None and have < total:
       raise http.client.IncompleteRead(b"", total - have)
 

@@ -67,7 +67,7 @@ def sync_folder(path: pathlib.Path) -> None:
   """Makes the names in a folder durable."""
   handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
   try:
-    os.fsync(handle)
+    files.flush(handle)
   finally:
     os.close(handle)
 
@@ -115,7 +115,7 @@ def _shred_at(place: tuple[int | None, str]) -> None:
         left = os.fstat(handle).st_size
         while left:
           left -= os.write(handle, _ZEROS[:left])
-        os.fsync(handle)
+        files.flush(handle)
       finally:
         os.close(handle)
     os.unlink(name, dir_fd=folder)
@@ -169,6 +169,6 @@ def sync_file(path: pathlib.Path) -> None:
   """Makes the bytes of a file durable."""
   handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
   try:
-    os.fsync(handle)
+    files.flush(handle)
   finally:
     os.close(handle)

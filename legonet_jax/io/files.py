@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
@@ -11,6 +12,16 @@ from typing import Any
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Hexadecimal here; earlier versions took all of these characters.
 _SUFFIX = re.compile(r"[a-z0-9_]{8,16}")
+
+
+def flush(handle: int) -> None:
+  """Waits until what was written to a file is on the disk."""
+  full = getattr(fcntl, "F_FULLFSYNC", None)
+  if full is not None:  # macOS, where fsync leaves it in the memory of the drive
+    with contextlib.suppress(OSError):
+      fcntl.fcntl(handle, full)
+      return
+  os.fsync(handle)
 
 
 @contextlib.contextmanager
@@ -29,7 +40,7 @@ def atomic(path: pathlib.Path, mode: int = 0o666) -> Iterator[pathlib.Path]:
     yield temporary
     handle = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-      os.fsync(handle)
+      flush(handle)
     finally:
       os.close(handle)
     temporary.replace(path)
@@ -70,7 +81,7 @@ def sync_folder(path: pathlib.Path) -> None:
   """Makes the names in a folder durable: those that are there, and what is gone."""
   handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
   try:
-    os.fsync(handle)
+    flush(handle)
   finally:
     os.close(handle)
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.core.ids import Ids
-from legonet_jax.io import durable, hashing, untrusted
+from legonet_jax.io import durable, files, hashing, untrusted
 
 Entry = dict[str, Any]
 FORMAT = 2
@@ -153,7 +153,7 @@ def _append(path: pathlib.Path, line: bytes) -> None:
     try:
       while line:
         line = line[os.write(handle, line) :]
-      os.fsync(handle)
+      files.flush(handle)
     except BaseException:  # a full disk, Ctrl-C: take back what there is of the line
       os.ftruncate(handle, size)
       raise
@@ -169,7 +169,7 @@ def mend(path: pathlib.Path) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
       os.ftruncate(handle, whole)
-      os.fsync(handle)
+      files.flush(handle)
     finally:
       os.close(handle)
 

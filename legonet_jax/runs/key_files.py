@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import warnings
 
 from legonet_jax import errors
-from legonet_jax.io import durable, untrusted
+from legonet_jax.io import durable, files, untrusted
 
 if TYPE_CHECKING:
   from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -218,7 +218,7 @@ def _staged(folder: pathlib.Path, data: bytes, mode: int) -> Iterator[pathlib.Pa
     with os.fdopen(handle, "wb") as file:
       file.write(data)
       file.flush()
-      os.fsync(file.fileno())
+      files.flush(file.fileno())
     yield path
   finally:
     path.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig, describe
 from legonet_jax.data import names
+from legonet_jax.data.encodings import read_given_keys
 from legonet_jax.io import durable, hashing, lock, untrusted
 from legonet_jax.solvers.ridge import Ridge
 from legonet_jax.solvers.sgd import Sgd
@@ -207,8 +208,8 @@ def read_keys(layout: Layout, cfg: LegoConfig) -> NDArray[Any] | None:
   if cfg.key_policy != "given":
     return None
   try:
-    return untrusted.read_npy(layout.keys, follow=False)
-  except (FileNotFoundError, errors.LegoError) as e:
+    return read_given_keys(layout.keys, follow=False)
+  except errors.LegoError as e:
     raise errors.RunError(f"the given keys cannot be read ({e})") from None
 
 

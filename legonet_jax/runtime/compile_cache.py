@@ -25,13 +25,13 @@ def use_cache() -> None:
   """
   if getattr(jax.config, "jax_compilation_cache_dir", None):
     return
-  name = hashing.sha256_of_json(environment())[:16]
   try:
+    name = hashing.sha256_of_json(environment())[:16]
     folder = download.cache_dir() / "xla" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
-  except (errors.DownloadError, OSError):  # no home to write to: compile as usual
-    return
+  except (errors.DownloadError, OSError, RuntimeError):
+    return  # no home to write to, or a backend that does not start: as without us
   if os.access(folder, os.W_OK) and _is_ours_alone(folder):
     update: Any = jax.config.update
     update("jax_compilation_cache_dir", str(folder))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.ids import Ids
-from legonet_jax.io import durable, hashing, lock, untrusted
+from legonet_jax.io import durable, files, hashing, lock, untrusted
 from legonet_jax.runtime.callbacks import OnStep
 from legonet_jax.store import leftovers, read
 
@@ -117,7 +117,7 @@ def _overwrite(path: pathlib.Path, rows: NDArray[np.intp], value: Any) -> None:
   try:
     for row in rows.tolist():
       _write_at(handle, start + row * len(blank), blank)
-    os.fsync(handle)
+    files.flush(handle)
   finally:
     os.close(handle)
 

@@ -99,7 +99,7 @@ def put(writer: Writer, rows: NDArray[np.floating]) -> Writer:
   try:
     os.lseek(handle, _start_of_row(writer, writer.rows), os.SEEK_SET)
     files.write_all(handle, stored)
-    os.fsync(handle)
+    files.flush(handle)
   finally:
     os.close(handle)
   writer = writer._replace(rows=done)
@@ -176,7 +176,7 @@ def _begin(writer: Writer) -> Writer:
       if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, 0, size)
       files.write_all(handle, _header(writer))
-      os.fsync(handle)
+      files.flush(handle)
     finally:
       os.close(handle)
     files.sync_folder(path)

@@ -1,0 +1,286 @@
+"""Known answers: does the JAX at hand compute what mathematics says?
+
+A release of JAX, a driver or a compiler flag can give wrong numbers without a word, and
+then every digest is the faithful record of a wrong model. So a few tiny problems, made
+of integers by a formula, go through this library's own functions on the default device,
+and the results are compared with numbers that are written down here.
+
+The integers are v_i = s_i >> 16 with s_i = (1103515245 s_{i-1} + 12345) mod 2^31, so
+that anyone can make them again. Answers that are integers must be equal; a long array
+of them is compared by its checksum Σ i v_i mod (2^31 - 1), i = 1, 2, .... Answers that
+are not are stored in millionths. They must be met within a tolerance that is several
+times the error of float32 and far below that of a product in TF32 or bfloat16. The
+stored numbers come from an oracle in `tests/test_doctor.py` (integers of Python and
+float64).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax import errors
+from legonet_jax.core import features, keys as keys_lib, prediction, routing
+from legonet_jax.core.config import LegoConfig, for_one_adapter
+from legonet_jax.core.membership import Members
+from legonet_jax.core.prediction import Model
+from legonet_jax.core.samples import Samples
+from legonet_jax.runtime import flags
+from legonet_jax.runtime.checks import Check
+from legonet_jax.solvers import exact_sums, lanes, ridge
+from legonet_jax.solvers.exact_sums import Sums
+from legonet_jax.solvers.ridge import Ridge
+from legonet_jax.solvers.sgd import Sgd
+
+CURE = (
+  "do not train or verify with it; install another release of jax and jaxlib (or of the"
+  " device's driver), unset XLA_FLAGS, and run `legonet doctor` again"
+)
+# Small problems: width, classes, adapters. The wide ones have numbers of their own.
+DIM, CLASSES, ADAPTERS = 12, 3, 5
+MILLIONTHS = 1e-6
+SMALL = LegoConfig(CLASSES, ADAPTERS, top_k=3, seed=5, key_noise=0.05, solver=Ridge())
+L2 = LegoConfig(CLASSES, ADAPTERS, 3, feature_map="l2", solver=Ridge())
+PROBS = LegoConfig(CLASSES, ADAPTERS, 3, aggregate="probs", solver=Ridge())
+WIDE = LegoConfig(CLASSES, num_adapters=64, top_k=10, solver=Ridge())
+IDS = np.asarray([3, 7, 11, 2**33 + 1, 2**40 + 5])
+
+# Where the sequence begins such that no value lies near a tie of rounding.
+CODES_START, KEYS_START = 1, 1
+
+KNOWN = {
+  "codes": """
+    -36 79 -85 66 24 72 14 59 -80 -87 -45 -43 29 -94 -85 72 31 43 38 74 -14 -13 -69
+    -81 55 -87 18 35 85 78 -61 -62 -69 -85 -33 25 -45 74 -60 30 73 41 -87 -85 -16 60
+    -83 59 -10 50 -58 34 4 41 1 28 -51 -59 -16 -15 7 -70 -57 41 8 15 11 43 -1 -1 -37
+    -51 24 -59 3 10 57 48 -29 -31 -38 -56 -9 5 -16 44 -29 7 42 13 -59 -56 -2 28 -54
+    27
+  """,
+  "keys": """
+    -35 -32 -54 9 -33 64 37 22 28 42 -11 -46 -5 -25 -30 53 15 7 -44 -42 14 14 29 38
+    65 -14 35 8 -10 36 -30 4 24 19 -12 3 -50 25 -18 52 -9 -52 28 -21 45 -44 -11 -24
+    -37 15 -3 24 18 5 -35 -26 60 36 21 4
+  """,
+  "routes": "1750769531",
+  "sums": "711461400 2142190944",
+  "squares": "206983658",
+  "ridge": """
+    -2666135 5067524 -1022962 5788516 3124821 743181 -658200 1643173 -638816
+    -1036917 586008 -3623974 3288283 365807 1900231 -1606587 5539701 -1868455
+    3804788 -1396696 -34947 1628268 2183338 4186657
+  """,
+  "sgd": """
+    142708 -78726 -43184 -232806 -230792 -89161 61283 254454 19021 83730 68260
+    173290 -275021 -127849 -101670 196206 108453 166092 -140313 87543 -99904 -288587
+    169527 -225274 35640 87269 -58663 -32411 -19722 -81404 37173 -91685 29925 100161
+    -319377 73839 -246695 -252441 157154 76424 -78503 29285 159481 138099 37296
+    113709 -19260 -157257 76610 280114 -175717 44327 -168077 31943 170968 -142442
+    93325 72143 13055 65803 -39923 166923 -4416 -11351 -1340 18535 -195110 111024
+    20096 24229 -150101 127525
+  """,
+  "prediction": """
+    511577 396650 91774 212451 671444 116105 165618 566298 268084 591448 125349
+    283203
+  """,
+}
+
+
+class Answer(NamedTuple):
+  """What the backend computed.
+
+  Attributes:
+    got: values of any shape, to be compared with those in `KNOWN`.
+    tolerance: how far a value may be off; 0 for integers.
+    what: what they are.
+  """
+
+  got: NDArray[Any]
+  tolerance: float
+  what: str
+
+
+def make_integers(start: int, low: int, high: int, *shape: int) -> NDArray[np.int64]:
+  """Integers in low ... high by the formula above, with s_0 = `start`."""
+  values, s = [], start
+  for _ in range(int(np.prod(shape))):
+    s = (1103515245 * s + 12345) % 2**31
+    values.append(low + (s >> 16) % (high - low + 1))
+  return np.asarray(values, np.int64).reshape(shape)
+
+
+def checksum(values: NDArray[Any]) -> NDArray[np.int64]:
+  """Σ i v_i mod (2^31 - 1) of all values, as an array [1]."""
+  flat = values.ravel()
+  broken = np.sum(~np.isfinite(flat) | (flat != np.rint(flat)))
+  if broken:
+    raise ArithmeticError(f"{broken} of {flat.size} values are wrong: not integers")
+  terms = np.arange(1, flat.size + 1) * flat.astype(np.int64) % (2**31 - 1)
+  return np.asarray([terms.sum() % (2**31 - 1)])
+
+
+def make_samples(codes: NDArray[np.int64], labels: NDArray[np.int64]) -> Samples:
+  """A table of codes [m, d] without a fingerprint, with ids 0 ... m-1."""
+  m = len(codes)
+  return Samples(
+    np.arange(m),
+    codes.astype(np.int8),
+    labels.astype(np.int32),
+    np.zeros((m, 16), np.uint8),
+    np.zeros(32, np.uint8),
+  )
+
+
+def check_codes() -> Answer:
+  """Norms, square roots and rounding, in both feature maps."""
+  e = make_integers(CODES_START, -999, 999, 4, DIM)
+  got = [features.encode_array(cfg, e) for cfg in (SMALL, L2)]
+  return Answer(np.stack(got), 0, "96 codes")
+
+
+def check_keys() -> Answer:
+  """K_j = codes + ξ_j: the random numbers of threefry, from ids beyond 32 bits."""
+  codes = make_integers(KEYS_START, -60, 60, ADAPTERS, DIM)
+  samples = make_samples(codes, np.zeros(ADAPTERS, np.int64))._replace(ids=IDS)
+  got = keys_lib.keys_from_anchors(SMALL, samples, IDS[::-1])
+  return Answer(got, 0, "60 components of keys")
+
+
+def check_routes() -> Answer:
+  """The k nearest keys, in both block shapes, with a tie for every sample."""
+  codes = make_integers(1, -100, 100, 1040, 300).astype(np.int8)
+  keys = make_integers(2, -100, 100, 64, 300).astype(np.int8)
+  keys[9] = keys[40]  # the lower index comes first
+  rows = (np.arange(1040), np.arange(16))
+  got = [routing.route_array(WIDE, codes, keys, part) for part in rows]
+  return Answer(checksum(np.concatenate(got)), 0, "a checksum of 10,560 routes")
+
+
+def check_sums() -> Answer:
+  """A_j and B_j, in all block shapes, with samples that leave again."""
+  samples = make_samples(
+    make_integers(3, -127, 127, 1300, 136), make_integers(4, 0, CLASSES - 1, 1300)
+  )
+  signs = np.where(np.arange(1300) < 1200, 1, -1).astype(np.int8)
+  start, rows = exact_sums.zeros(WIDE, 136), np.arange(1300)
+  got = exact_sums.sum_rows(WIDE, samples, start, rows, signs, 1100)
+  sums = np.concatenate([checksum(np.asarray(part)) for part in got])
+  return Answer(sums, 0, "checksums of 49,560 sums")
+
+
+def check_ridge() -> Answer:
+  """W_j = B_j (A_j + s I)^-1, by what it gives for 8 of its members."""
+  x, dim = make_integers(5, -30, 30, 400, 136), 136
+  hit = np.arange(CLASSES)[:, None] == make_integers(6, 0, CLASSES - 1, 400)
+  gram = np.pad(x.T @ x, (0, exact_sums.padded(dim) - dim))
+  parts = [gram[r : r + exact_sums.BAND, r:] for r, _ in exact_sums.bands(dim)]
+  sums = Sums(
+    jnp.asarray(np.concatenate(parts, axis=1), jnp.int32),
+    jnp.asarray(hit @ x, jnp.int32),
+  )
+  w = jax.jit(ridge.solve, static_argnums=0)(for_one_adapter(WIDE), sums)
+  z = np.asarray(w, np.float64) @ x[:8].T * features.unit(WIDE, dim)
+  return Answer(z, 5e-5, "24 logits of a solution")
+
+
+def check_sgd() -> Answer:
+  """Random first weights, two steps of one adapter and one of another."""
+  solver = Sgd(
+    epochs=1,
+    batch_size=4,
+    optimizer="sgd",
+    options=(("learning_rate", 0.5), ("momentum", 0.9)),
+    init_scale=0.1,
+    lanes=2,
+    tile_batches=2,
+  )
+  cfg = LegoConfig(CLASSES, num_adapters=2, top_k=1, seed=5, solver=solver)
+  samples = make_samples(
+    make_integers(7, -100, 100, 11, DIM), make_integers(8, 0, CLASSES - 1, 11)
+  )
+  rows = np.arange(11)
+  members = Members(np.arange(2), rows, np.asarray([0, 8, 11]))
+  blank = jnp.zeros((2, CLASSES, DIM), jnp.float32)
+  got = lanes.train_adapters(cfg, samples, rows, members, IDS[-2:], blank)
+  return Answer(np.asarray(got), 1e-5, "72 weights after training")
+
+
+def check_prediction() -> Answer:
+  """p = 1/k Σ softmax(W_j x) over the nearest adapters that are live."""
+  model = Model(
+    keys=jnp.asarray(make_integers(9, -100, 100, ADAPTERS, DIM), jnp.int8),
+    weights=jnp.asarray(
+      make_integers(10, -128, 128, ADAPTERS, CLASSES, DIM) / 64, jnp.float32
+    ),
+    live=jnp.asarray([True, True, False, True, True]),
+  )
+  e = make_integers(CODES_START, -999, 999, 4, DIM)
+  got = prediction.predict_array(PROBS, model, e)
+  return Answer(got, 1e-5, "12 probabilities")
+
+
+def check_squares() -> Answer:
+  """Σ (M r)² of many rows, which jax 0.10.2 gets wrong on CPU (jax-ml/jax 39103)."""
+  matrix = jnp.asarray(make_integers(11, -9, 9, 3, 3), jnp.float32)
+  rows = jnp.asarray(make_integers(12, -99, 99, 40_000, 3), jnp.float32)
+  f = jax.jit(jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2)))
+  return Answer(checksum(np.asarray(f(rows))), 0, "a checksum of 40,000 sums")
+
+
+CHECKS: dict[str, Callable[[], Answer]] = {
+  "codes": check_codes,
+  "keys": check_keys,
+  "routes": check_routes,
+  "sums": check_sums,
+  "ridge": check_ridge,
+  "sgd": check_sgd,
+  "prediction": check_prediction,
+  "squares": check_squares,
+}
+
+
+def examine() -> Iterator[Check]:
+  """Runs every check on the default device; an exception is a check that failed.
+
+  Yields:
+    The result of each, as soon as it is there.
+  """
+  for name in CHECKS:
+    yield run_check(name)
+
+
+def run_check(name: str) -> Check:
+  """Runs one of `CHECKS`."""
+  try:
+    with flags.pinned():
+      answer = CHECKS[name]()
+    return _judge(name, answer)
+  except Exception as e:  # whatever a broken backend raises
+    lines = str(e).strip().splitlines() or [""]
+    return Check(name, False, f"{type(e).__name__}: {errors.brief(lines[0], 300)}")
+
+
+def _judge(name: str, answer: Answer) -> Check:
+  """Compares an answer with the known one."""
+  known = np.asarray(KNOWN[name].split(), np.float64)
+  if answer.tolerance:
+    known = known * MILLIONTHS
+  got = np.asarray(answer.got, np.float64).ravel()
+  if got.shape != known.shape:
+    return Check(name, False, f"{got.size} values instead of {known.size}")
+  error = np.abs(got - known)
+  wrong = np.flatnonzero(~(error <= answer.tolerance))  # NaN is wrong as well
+  if len(wrong):
+    at = wrong[0]
+    return Check(
+      name,
+      False,
+      f"{answer.what}: {len(wrong)} of {len(known)} wrong, {got[at]:.12g} instead of"
+      f" {known[at]:.12g} first",
+    )
+  if not answer.tolerance:
+    return Check(name, True, f"{answer.what}: equal")
+  off = f"off by {error.max():.0e} at most, {answer.tolerance:.0e} is allowed"
+  return Check(name, True, f"{answer.what}: {off}")
