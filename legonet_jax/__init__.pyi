@@ -14,7 +14,11 @@ from . import (
 )
 from .core.config import LegoConfig as LegoConfig
 from .core.digest import digest as digest
-from .core.prediction import Model as Model, predict as predict
+from .core.prediction import (
+  Model as Model,
+  adapter_logits as adapter_logits,
+  predict as predict,
+)
 from .core.requests import (
   fit as fit,
   heal as heal,
@@ -37,9 +41,15 @@ from .encoder.encode import (
   encode_images as encode_images,
   predict_images as predict_images,
 )
+from .runtime.compile_cache import use_compile_cache as use_compile_cache
 from .runtime.environment import environment as environment
 from .solvers.ridge import Ridge as Ridge
+from .solvers.settings import (
+  config_from_json as config_from_json,
+  config_to_json as config_to_json,
+)
 from .solvers.sgd import Sgd as Sgd
+from .store.models import load as load, save as save
 from .store.read import open_store as open_store
 
 __version__: str

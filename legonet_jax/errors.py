@@ -16,6 +16,10 @@ class ConfigError(LegoError):
   """A setting is out of range or contradicts another one."""
 
 
+class TracedError(LegoError):
+  """A function of the host was called inside of `jit`, `vmap` or the like."""
+
+
 class SampleError(LegoError):
   """Encodings, labels or keys have a wrong shape, type or value."""
 

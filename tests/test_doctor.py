@@ -277,7 +277,7 @@ BROKEN = {
   "sums": (exact_sums, "absorb", one_sum),
   "ridge": (ridge, "solve", coarse_sums),
   "sgd": (lanes, "step", coarse_weights),
-  "prediction": (prediction, "_predict", dead_adapters_vote),
+  "prediction": (prediction, "_predict_jitted", dead_adapters_vote),
   "squares": (jax, "vmap", last_rows),
 }
 

@@ -19,7 +19,8 @@ from run_world import (
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
 from legonet_jax.core.config import describe
-from legonet_jax.runs import layout, run as run_lib, verify as verify_lib
+from legonet_jax.runs import run as run_lib, verify as verify_lib
+from legonet_jax.solvers import settings
 
 OWN = dataclasses.replace(CONFIG, solver=ClassMeans(sharpness=3.0))
 
@@ -57,7 +58,7 @@ def test_only_a_solver_can_stand_for_a_solver(name):
   value = json.loads(json.dumps(describe(OWN)))
   value["solver"]["type"] = name
   with pytest.raises(errors.RunError):
-    layout.parse_config(value)
+    settings.parse_config(value)
 
 
 def test_ones_own_solver_says_which_maps_it_wants():

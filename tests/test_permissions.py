@@ -261,7 +261,7 @@ def test_repair_of_another_environment_is_proved_by_the_set_of_samples(
   path, monkeypatch
 ):
   damage(path)
-  monkeypatch.setattr(repair_lib, "_differs", lambda _: True)
+  monkeypatch.setattr(repair_lib, "differences", lambda _: {"jaxlib": ("1", "2")})
   run, _ = repair_lib.repair(path)
   assert set(run.state.ids) == set(IDS[2:])
   assert all(c.passed for c in verify_lib.verify(path, full=True).checks)
@@ -305,7 +305,7 @@ def test_compiled_programs_are_taken_from_no_folder_that_others_can_write(
   )
   monkeypatch.setenv("LEGONET_CACHE", str(tmp_path / "cache"))
   with umask(0o022):
-    compile_cache.use_cache()
+    compile_cache.use_compile_cache()
   folder = next((tmp_path / "cache" / "xla").iterdir())
   assert stat.S_IMODE(folder.stat().st_mode) == 0o700
   assert used[0] == ("jax_compilation_cache_dir", str(folder))
@@ -313,10 +313,10 @@ def test_compiled_programs_are_taken_from_no_folder_that_others_can_write(
     used.clear()
     before = place.stat().st_mode
     place.chmod(mode)
-    compile_cache.use_cache()
+    compile_cache.use_compile_cache()
     assert not used
     place.chmod(before)
-  compile_cache.use_cache()
+  compile_cache.use_compile_cache()
   assert used
 
 

@@ -1,6 +1,11 @@
 """The ensemble of the k activated adapters."""
 
 import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
 
 from absl.testing import parameterized
 import chex
@@ -12,6 +17,8 @@ import pytest
 
 from legonet_jax.core import features, prediction
 from legonet_jax.core.prediction import Model, predict
+
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def model(seed=0, dead=()):
@@ -82,7 +89,7 @@ def test_a_dead_adapter_is_never_activated():
 @pytest.mark.parametrize("aggregate", ["probs", "logits"])
 def test_a_host_array_of_any_length_is_predicted_by_two_executables(aggregate):
   cfg, m = dataclasses.replace(CONFIG, aggregate=aggregate), model(dead=(1,))
-  prediction._predict.clear_cache()
+  prediction._predict_jitted.clear_cache()
   for count in (0, 1, 5, 128, 129, 1024, 1025, 2100):
     e = encodings(count, seed=7)
     p = prediction.predict_array(cfg, m, e)
@@ -91,7 +98,7 @@ def test_a_host_array_of_any_length_is_predicted_by_two_executables(aggregate):
       np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
   other = dataclasses.replace(cfg, seed=5, key_noise=0.5, encoder="x", solver=SGD)
   prediction.predict_array(other, m, encodings(3))
-  assert prediction._predict._cache_size() == 2
+  assert prediction._predict_jitted._cache_size() == 2
 
 
 def test_what_has_no_part_in_a_prediction_changes_no_bit_of_it():
@@ -101,3 +108,74 @@ def test_what_has_no_part_in_a_prediction_changes_no_bit_of_it():
   np.testing.assert_array_equal(one, two)
   more = dataclasses.replace(CONFIG, top_k=CONFIG.top_k + 1)
   assert not np.array_equal(prediction.predict_array(more, m, e), one)
+
+
+def test_numpy_and_jax_arrays_give_the_same_and_a_sweep_compiles_once():
+  """As the README calls it: no `jit` of the caller's."""
+  prediction._predict_jitted.clear_cache()
+  e = encodings(300, seed=5)
+  for seed in range(3):
+    cfg = dataclasses.replace(CONFIG, seed=seed)
+    m = model()
+    p = predict(cfg, m, e)
+    assert isinstance(p, jax.Array)
+    np.testing.assert_allclose(p, predict(cfg, m, jnp.asarray(e)), atol=1e-6)
+    np.testing.assert_allclose(p[0], predict(cfg, m, e[0]), atol=1e-6)
+    np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
+  # Blocks of a host array, the whole array of the device, and one encoding.
+  assert prediction._predict_jitted._cache_size() == 3
+
+
+def test_the_logits_of_each_adapter_make_the_prediction():
+  e, m = encodings(20, seed=2), model(dead=(1,))
+  z, share = prediction.adapter_logits(CONFIG, m, e)
+  assert z.shape == (20, CONFIG.top_k, CLASSES)
+  if CONFIG.aggregate == "logits":
+    p = jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
+  else:
+    p = jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
+  np.testing.assert_allclose(p, predict(CONFIG, m, e), atol=1e-6)
+
+
+def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
+  """By XLA's own count, on 8 virtual devices; and the answers are the same."""
+  code = textwrap.dedent(f"""
+    import sys; sys.path.insert(0, {str(ROOT / "tests")!r})
+    from conftest import CONFIG, encodings, ids, labels
+    import jax, numpy as np, legonet_jax as lego
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from legonet_jax.core import prediction
+    samples = lego.make_samples(CONFIG, encodings(), labels(), ids())
+    model = lego.fit(CONFIG, samples)[0].model
+    e = encodings(4096, seed=1)
+    whole = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec())
+    split = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
+    predict = jax.jit(lambda m, e: lego.predict(CONFIG, m, e))
+    spread = jax.device_put(model, whole)
+    cfg, bare = prediction._shared(CONFIG, spread)
+    def compile(rows, sharding, own):
+      held = jax.device_put(e[:rows], sharding)
+      if own:
+        return prediction._predict_split.lower(cfg, split.mesh, "batch", bare, held)
+      return predict.lower(spread, held)
+    def flops(*args):  # of one block: XLA counts the body of a loop once
+      return compile(128, *args).compile().cost_analysis()["flops"]
+    all_of_it = flops(whole, False)
+    inside, outside = flops(split, False), flops(split, True)
+    text = compile(4096, split, True).compile().as_text()
+    for word in ("all-gather", "all-to-all", "all-reduce", "collective-permute"):
+      assert word not in text, word
+    held = jax.device_put(e, split)
+    for p in (predict(spread, held), lego.predict(CONFIG, spread, held),
+              lego.predict(CONFIG, model, held)):
+      assert p.sharding.is_equivalent_to(split, 2), p.sharding
+      want = lego.predict(CONFIG, model, e)
+      np.testing.assert_allclose(p, want, atol=1e-6)
+    print(max(inside, outside) / all_of_it)
+  """)
+  env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+  done = subprocess.run(
+    [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=ROOT
+  )
+  assert done.returncode == 0, done.stderr[-2000:]
+  assert float(done.stdout) < 1 / 7.5

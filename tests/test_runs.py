@@ -35,12 +35,12 @@ from legonet_jax.runs import (
   checkpoint,
   create as create_lib,
   journal,
-  layout,
   requests as requests_lib,
   run as run_lib,
   service,
   verify as verify_lib,
 )
+from legonet_jax.solvers import settings
 from legonet_jax.store import rows as store_rows
 
 ANCHOR = int(IDS[np.argmin(lego.core.ids.hash_ids(CONFIG.seed, IDS))])
@@ -413,11 +413,13 @@ def test_settings_that_break_the_promise_make_no_run(tmp_path, name):
 
 
 def test_settings_are_read_as_they_were_written():
-  again = layout.parse_config(json.loads(json.dumps(lego.core.config.describe(CONFIG))))
+  again = settings.parse_config(
+    json.loads(json.dumps(lego.core.config.describe(CONFIG)))
+  )
   assert again == CONFIG
   for bad in ({"type": "Path"}, {"type": "LegoConfig", "x": 1}, 3):
     with pytest.raises(errors.RunError):
-      layout.parse_config(bad)
+      settings.parse_config(bad)
 
 
 def test_one_process_at_a_time(path):

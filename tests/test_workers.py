@@ -78,13 +78,13 @@ def test_commands_keep_executables_in_the_cache_folder(monkeypatch, tmp_path):
   try:
     jax.config.update("jax_compilation_cache_dir", None)
     monkeypatch.setenv("LEGONET_CACHE", str(tmp_path))
-    compile_cache.use_cache()
+    compile_cache.use_compile_cache()
     folder = jax.config.jax_compilation_cache_dir
     assert folder.startswith(str(tmp_path / "xla"))
     jax.jit(lambda x: x * 3 + 1)(jnp.arange(7)).block_until_ready()
     chosen = str(tmp_path / "mine")
     jax.config.update("jax_compilation_cache_dir", chosen)
-    compile_cache.use_cache()
+    compile_cache.use_compile_cache()
     assert jax.config.jax_compilation_cache_dir == chosen  # the user's is left alone
   finally:
     jax.config.update("jax_compilation_cache_dir", before)

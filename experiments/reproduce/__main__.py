@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace, argv: list[str]) -> int:
   except re.error as e:
     words = f"--only {args.only!r} is no regular expression: {e}"
     raise errors.ConfigError(words) from None
-  compile_cache.use_cache()
+  compile_cache.use_compile_cache()
   folders = args.encodings, args.images, args.weights
   bench = Bench(SCALES[args.scale], args.dataset, *folders)
   cells = [c for c in make_cells(args.suite, bench) if wanted.search(c.name)]

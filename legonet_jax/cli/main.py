@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     args = make_parser(tuple(w for w in words if w in COMMANDS)).parse_args(words)
     common.import_own(args.modules)
-    legonet_jax.runtime.compile_cache.use_cache()
+    legonet_jax.runtime.compile_cache.use_compile_cache()
     begun = True
     code: int = args.run(args)
     sys.stdout.flush()

@@ -13,10 +13,12 @@ import numpy as np
 
 from legonet_jax.core.retained import join
 from legonet_jax.core.state import LegoState
+from legonet_jax.runtime import flags
 
 _VERSION = b"legonet-jax state 1"
 
 
+@flags.host_only
 def digest(state: LegoState) -> str:
   """The sha256 of a state, in hexadecimal."""
   parts = (state.model, state.anchors, join(state.retained), state.settings)

@@ -7,10 +7,13 @@ with others: the result would look like a prediction and be worse.
 """
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 import numpy as np
 from numpy.typing import NDArray
 
@@ -89,18 +92,20 @@ def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
 
 
 def adapter_logits(
-  cfg: LegoConfig, model: Model, encodings: jax.Array
+  cfg: LegoConfig, model: Model, encodings: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
   """z [B, k, C] of the adapters that encodings e [B, d] activate, and which count.
 
   Returns:
-    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live ones, else 0.
+    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live ones, else 0. The
+    mean of `predict` is Σ weights · softmax(z), or softmax(Σ weights · z). It holds all
+    of them at once, so give it some thousands of rows at a time.
 
   Raises:
     ConfigError: if the model was fitted with other settings.
   """
   check_settings(cfg, model)
-  codes = features.encode_features(cfg, encodings)
+  codes = features.encode_features(cfg, jnp.asarray(encodings))
   active = activate(cfg, model, codes)
   x = adapters.dequantize(cfg, codes)
   if active.size <= model.weights.shape[0]:
@@ -112,13 +117,18 @@ def adapter_logits(
   return z, share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)
 
 
-def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   """Class probabilities p [B, C] of encodings e [B, d], or [C] of one encoding [d].
+
+  Called outside of `jit` it is compiled, once for all seeds and solvers; numpy arrays
+  of any length share two executables, and an array that is split by rows over devices
+  is predicted by each of them for its own rows (put the model on all of them first).
+  Inside of `jit`, `vmap` or `shard_map` it is traced as it is.
 
   Args:
     cfg: the settings of the fit; hashable, so close over it or mark it static.
     model: `state.model`.
-    encodings: what the encoder gave, not mapped.
+    encodings: what the encoder gave, not mapped; of numpy or JAX.
 
   Returns:
     Probabilities float32; NaN for an encoding with a NaN or an infinity. Their gradient
@@ -130,13 +140,24 @@ def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
     SampleError: if the encodings have another width than the model.
   """
   check_settings(cfg, model)
-  if encodings.ndim not in (1, 2) or encodings.shape[-1] != model.keys.shape[1]:
+  shape = np.shape(encodings)
+  if len(shape) not in (1, 2) or shape[-1] != model.keys.shape[1]:
     raise errors.SampleError(
-      f"encodings have shape {encodings.shape}; this model takes"
+      f"encodings have shape {shape}; this model takes"
       f" [samples, {model.keys.shape[1]}] or [{model.keys.shape[1]}]"
     )
-  if encodings.ndim == 1:
-    return predict(cfg, model, encodings[None])[0]
+  if len(shape) == 1:
+    one: jax.Array = predict(cfg, model, jnp.asarray(encodings)[None])[0]
+    return one
+  if any(isinstance(x, jax.core.Tracer) for x in (encodings, *jax.tree.leaves(model))):
+    return _predict(cfg, model, jnp.asarray(encodings))
+  if isinstance(encodings, jax.Array):
+    return _predict_on_devices(*_shared(cfg, model), encodings)
+  return jnp.asarray(predict_array(cfg, model, np.asarray(encodings)))
+
+
+def _predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """`predict` of [B, d], block by block: the logits [block, n, C] stay small."""
 
   def block(e: jax.Array) -> jax.Array:
     z, share = adapter_logits(cfg, model, e)
@@ -147,28 +168,70 @@ def predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
     sound = jnp.all(jnp.isfinite(e), axis=-1, keepdims=True)
     return jnp.where(jnp.broadcast_to(sound, p.shape), p, jnp.nan)
 
-  if len(encodings) <= _BLOCK:
+  count, dim = encodings.shape
+  if count <= _BLOCK:
     return block(encodings)
-  # Blocks keep the [B, n, C] logits small whatever B is.
-  full = len(encodings) // _BLOCK * _BLOCK
-  blocks = encodings[:full].reshape(-1, _BLOCK, encodings.shape[1])
-  p: jax.Array = jax.lax.map(block, blocks).reshape(full, cfg.num_classes)
-  if full == len(encodings):
-    return p
-  return jnp.concatenate([p, block(encodings[full:])])
+  number = -(-count // _BLOCK)
+  padded = jnp.pad(encodings, ((0, number * _BLOCK - count), (0, 0)))
+  # Block b has the rows b, b + number, b + 2 number ...: where a batch is split over
+  # devices, each of them has an equal part of every block.
+  blocks = padded.reshape(_BLOCK, number, dim).swapaxes(0, 1)
+  p: jax.Array = jax.lax.map(block, blocks).swapaxes(0, 1)
+  return p.reshape(number * _BLOCK, cfg.num_classes)[:count]
 
 
-_predict = jax.jit(predict, static_argnums=0)
+_predict_jitted = jax.jit(_predict, static_argnums=0)
+
+
+def _predict_on_devices(
+  cfg: LegoConfig, model: Model, encodings: jax.Array
+) -> jax.Array:
+  """`predict` where the encodings are: on one device, or split by rows over many."""
+  where: Any = encodings.sharding
+  spec = tuple(where.spec) if isinstance(where, NamedSharding) else ()
+  p: jax.Array
+  if spec and spec[0] is not None and not any(spec[1:]):
+    everywhere = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
+    model = jax.device_put(model, everywhere)
+    p = _predict_split(cfg, where.mesh, spec[0], model, encodings)
+  else:
+    p = _predict_jitted(cfg, model, encodings)
+  return p
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _predict_split(
+  cfg: LegoConfig, mesh: Mesh, axis: Any, model: Model, encodings: jax.Array
+) -> jax.Array:
+  """`predict` by each device of a mesh on its own rows; nothing moves between them.
+
+  Left to itself, XLA gathers the scores of all rows for `top_k` on every device.
+  """
+  by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
+  split: jax.Array = jax.shard_map(
+    functools.partial(_predict, cfg),
+    mesh=mesh,
+    in_specs=(whole, by_row),
+    out_specs=by_row,
+  )(model, encodings)
+  return split
+
+
+def _shared(cfg: LegoConfig, model: Model) -> tuple[LegoConfig, Model]:
+  """Settings and model without what has no part in the arithmetic.
+
+  Executables are kept by their static arguments: seeds, solvers and encoders share one.
+  """
+  shared = for_prediction(dataclasses.replace(cfg, encoder=""))
+  return shared, model._replace(settings=None)
 
 
 def predict_array(
   cfg: LegoConfig, model: Model, encodings: NDArray[Any]
 ) -> NDArray[np.float32]:
-  """`predict` of a host array [B, d], jitted; at most two shapes are ever compiled."""
+  """`predict` of a host array [B, d]; at most two shapes are ever compiled."""
   check_settings(cfg, model)
-  # Compared above, and without a part in the arithmetic: encoders share executables.
-  shared = for_prediction(dataclasses.replace(cfg, encoder=""))
-  model = model._replace(settings=None)
+  shared, bare = _shared(cfg, model)
   rows = _BLOCK if len(encodings) <= _BLOCK else _BLOCK * _BLOCKS
   out = np.empty((len(encodings), cfg.num_classes), np.float32)
 
@@ -176,4 +239,6 @@ def predict_array(
     with np.errstate(over="ignore"):  # it becomes infinity, and the answer NaN
       return encodings[start:end].astype(np.float32)
 
-  return blocks.fill(out, lambda block: _predict(shared, model, block), take, rows)
+  return blocks.fill(
+    out, lambda block: _predict_jitted(shared, bare, block), take, rows
+  )

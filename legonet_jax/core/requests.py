@@ -18,11 +18,13 @@ from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
 from legonet_jax.core.transition import Info, rebuild
+from legonet_jax.runtime import flags
 from legonet_jax.runtime.callbacks import Progress
 
 _NONE = np.zeros(0, np.int64)
 
 
+@flags.host_only
 def fit(
   cfg: LegoConfig,
   samples: Samples,
@@ -59,6 +61,7 @@ def fit(
   return rebuild(cfg, samples, start, _NONE, samples.ids, progress)
 
 
+@flags.host_only
 def unlearn(
   cfg: LegoConfig,
   state: LegoState,
@@ -96,6 +99,7 @@ def unlearn(
   return rebuild(cfg, samples, state, wanted, _NONE, progress, defer)
 
 
+@flags.host_only
 def learn(
   cfg: LegoConfig,
   state: LegoState,
@@ -126,6 +130,7 @@ def learn(
   return rebuild(cfg, samples, state, _NONE, wanted, progress)
 
 
+@flags.host_only
 def heal(
   cfg: LegoConfig,
   state: LegoState,
@@ -140,6 +145,7 @@ def heal(
   return rebuild(cfg, samples, state, _NONE, _NONE, progress)
 
 
+@flags.host_only
 def update(
   cfg: LegoConfig,
   state: LegoState,

@@ -16,6 +16,7 @@ from legonet_jax import errors
 from legonet_jax.core import features
 from legonet_jax.core.config import LegoConfig, sample_fingerprint
 from legonet_jax.core.ids import Ids, find
+from legonet_jax.runtime import flags
 
 
 class Samples(NamedTuple):
@@ -37,6 +38,7 @@ class Samples(NamedTuple):
   made_with: NDArray[np.uint8]
 
 
+@flags.host_only
 def make_samples(
   cfg: LegoConfig, encodings: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None
 ) -> Samples:

@@ -13,6 +13,8 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Hexadecimal here; earlier versions took all of these characters.
 _SUFFIX = re.compile(r"[a-z0-9_]{8,16}")
 
+PathLike = str | os.PathLike[str]
+
 
 def flush(handle: int) -> None:
   """Waits until what was written to a file is on the disk."""

@@ -28,10 +28,10 @@ from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
 from legonet_jax.core.transition import rebuild
 from legonet_jax.io import hashing, untrusted
-from legonet_jax.runs.layout import parse_config
 from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.runtime.checks import Check
 from legonet_jax.runtime.environment import differences
+from legonet_jax.solvers.settings import parse_config
 
 FORMAT = "legonet-jax certificate 1"
 Certificate = dict[str, Any]

@@ -13,12 +13,9 @@ lock              held by the process that works on the run
 queue.lock        held for a moment while a request is added
 """
 
-import dataclasses
 import io
-import json
 import pathlib
 import re
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +26,9 @@ from legonet_jax.core.config import LegoConfig, describe
 from legonet_jax.data import names
 from legonet_jax.data.encodings import read_given_keys
 from legonet_jax.io import durable, hashing, lock, untrusted
-from legonet_jax.solvers.ridge import Ridge
-from legonet_jax.solvers.sgd import Sgd
+from legonet_jax.solvers.settings import check_round_trip, parse_config
 
 VERSION = 1
-_TYPES = {"LegoConfig": LegoConfig, "Sgd": Sgd, "Ridge": Ridge}
 
 
 class Layout(NamedTuple):
@@ -119,23 +114,7 @@ def check_config(cfg: LegoConfig) -> None:
       "key_policy 'keep' leaves a deleted anchor's encoding in the model, which a run"
       " promises to erase; use 'replace' or 'given'"
     )
-  try:
-    same = parse_config(json.loads(json.dumps(describe(cfg)))) == cfg
-  except errors.LegoError:
-    same = False
-  if not same:
-    raise errors.ConfigError(
-      "these settings cannot be written down and read again; use the solver Sgd or"
-      " Ridge, name the optimiser of optax and give plain numbers as its options"
-    )
-
-
-def parse_config(value: Any) -> LegoConfig:
-  """The settings that `describe` has written down."""
-  config = _parse(value)
-  if not isinstance(config, LegoConfig):
-    raise errors.RunError("these are not the settings of a LegoNet")
-  return config
+  check_round_trip(cfg)
 
 
 class RunSettings(NamedTuple):
@@ -217,38 +196,3 @@ def _strings(values: Any) -> list[str]:
   if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
     raise TypeError("not a list of strings")
   return values
-
-
-def _parse(value: Any) -> Any:
-  if isinstance(value, list):
-    return tuple(_parse(v) for v in value)
-  if not isinstance(value, dict):
-    return value
-  kind = _find_type(str(value.get("type")))
-  try:
-    fields = {k: _parse(v) for k, v in value.items() if k != "type"}
-    return kind(**fields)
-  except RecursionError:
-    raise errors.RunError("settings are nested too deeply") from None
-  except TypeError as e:
-    raise errors.RunError(f"settings of another version: {e}") from None
-
-
-def _find_type(name: str) -> Any:
-  """The type of settings that a file names: ours, or a solver that is imported already.
-
-  Nothing is imported because a file says so.
-  """
-  if name in _TYPES:
-    return _TYPES[name]
-  module, _, qualname = name.partition(":")
-  kind: Any = sys.modules.get(module)
-  for part in qualname.split("."):
-    kind = getattr(kind, part, None)
-  if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
-    raise errors.RunError(
-      f"unknown settings {name!r}; if it is a solver of yours, import {module!r} first"
-    )
-  if not callable(getattr(kind, "train", None)):
-    raise errors.RunError(f"{name!r} is not a solver; see docs/extending.md")
-  return kind

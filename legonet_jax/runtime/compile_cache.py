@@ -1,7 +1,7 @@
 """Executables on disk, so that the second process does not compile again.
 
-Library users set `jax_compilation_cache_dir` themselves; the command does it for its
-own process, unless the user has.
+The command line does this for its own process. In a program of yours it is one line:
+`lego.use_compile_cache()`.
 """
 
 import os
@@ -13,29 +13,42 @@ import jax
 
 from legonet_jax import errors
 from legonet_jax.io import download, hashing
+from legonet_jax.io.files import PathLike
 from legonet_jax.runtime.environment import environment
 
 
-def use_cache() -> None:
-  """Keeps compiled executables in the cache folder, one folder per environment.
+def use_compile_cache(folder: PathLike | None = None) -> bool:
+  """Keeps compiled executables on disk, in a folder for each environment.
+
+  It is JAX's own cache (`jax_compilation_cache_dir`); if that is set already, nothing
+  changes.
 
   An executable holds the instructions of the processor that it was made on; a home
   folder may be shared by several. And it is run as it is: a folder that somebody else
   can write is not used.
+
+  Args:
+    folder: where; `~/.cache/legonet-jax/xla`, or below $LEGONET_CACHE, if not given.
+
+  Returns:
+    Whether executables are kept.
   """
   if getattr(jax.config, "jax_compilation_cache_dir", None):
-    return
+    return True
   try:
     name = hashing.sha256_of_json(environment())[:16]
-    folder = download.cache_dir() / "xla" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    root = download.cache_dir() / "xla" if folder is None else pathlib.Path(folder)
+    place = root.absolute() / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir(mode=0o700, exist_ok=True)
   except (errors.DownloadError, OSError, RuntimeError):
-    return  # no home to write to, or a backend that does not start: as without us
-  if os.access(folder, os.W_OK) and _is_ours_alone(folder):
-    update: Any = jax.config.update
-    update("jax_compilation_cache_dir", str(folder))
-    update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return False  # no home to write to, or a backend that does not start
+  if not (os.access(place, os.W_OK) and _is_ours_alone(place)):
+    return False
+  update: Any = jax.config.update
+  update("jax_compilation_cache_dir", str(place))
+  update("jax_persistent_cache_min_compile_time_secs", 0.0)
+  return True
 
 
 def _is_ours_alone(folder: pathlib.Path) -> bool:

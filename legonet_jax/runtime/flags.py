@@ -7,10 +7,24 @@ encodings are made under settings of their own. PRNG keys name their implementat
 `ids.fold_in_id`): the generator `rbg` is not independent of its place under `vmap`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
+import functools
+from typing import ParamSpec, TypeVar
 
 import jax
+
+from legonet_jax import errors
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_TRACED = (
+  jax.errors.ConcretizationTypeError,
+  jax.errors.TracerArrayConversionError,
+  jax.errors.TracerBoolConversionError,
+  jax.errors.TracerIntegerConversionError,
+  jax.errors.NonConcreteBooleanIndexError,
+)
 
 
 @contextlib.contextmanager
@@ -23,3 +37,20 @@ def pinned() -> Iterator[None]:
     jax.numpy_dtype_promotion("standard"),  # optax's Adam needs it
   ):
     yield
+
+
+def host_only(function: Callable[P, R]) -> Callable[P, R]:
+  """Says clearly that a function of the host cannot be traced, where it was."""
+
+  @functools.wraps(function)
+  def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    try:
+      return function(*args, **kwargs)
+    except _TRACED as e:
+      raise errors.TracedError(
+        f"{function.__name__} works on the host and cannot be traced; call it outside"
+        " of jit, vmap, grad and scan (predict, adapter_logits and encode_images can be"
+        " traced)"
+      ) from e
+
+  return call

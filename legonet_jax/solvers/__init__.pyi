@@ -4,5 +4,6 @@ from . import (
   lanes as lanes,
   optimizers as optimizers,
   ridge as ridge,
+  settings as settings,
   sgd as sgd,
 )

@@ -2,6 +2,7 @@ from . import (
   erase as erase,
   format as format,
   leftovers as leftovers,
+  models as models,
   read as read,
   rows as rows,
   write as write,

@@ -1,0 +1,200 @@
+"""A model on disk: `save(path, cfg, state)` and `load(path)`, through orbax.
+
+A folder that orbax writes, whole or not at all, with the settings and the digest of the
+state in its metadata. `load` gives the same state, bit for bit: it is digested again.
+Sharded arrays are saved by the processes that hold them, and restored as asked for.
+
+A run (`legonet fit`) is more: it also journals requests and erases what they forget. A
+saved model that held a forgotten sample must be deleted by whoever saved it.
+"""
+
+from collections.abc import Iterator, Mapping
+import contextlib
+import math
+import os
+import pathlib
+from typing import Any
+import warnings
+
+import jax
+import numpy as np
+
+from legonet_jax import errors
+from legonet_jax.core.config import LegoConfig, describe, fingerprint
+from legonet_jax.core.digest import digest
+from legonet_jax.core.prediction import Model
+from legonet_jax.core.state import LegoState, from_arrays, to_arrays
+from legonet_jax.io.files import PathLike
+from legonet_jax.runtime import flags
+from legonet_jax.solvers.settings import check_round_trip, parse_config
+
+_FORMAT = "legonet-jax model 1"
+_ON_DEVICE = ("keys", "weights", "live")
+
+
+@flags.host_only
+def save(
+  path: PathLike, cfg: LegoConfig, state: LegoState, overwrite: bool = False
+) -> None:
+  """Saves a state and its settings in a new folder.
+
+  With `jax.distributed`, every process calls it.
+
+  Args:
+    path: the folder.
+    cfg: the settings of the fit.
+    state: what to save; what solvers keep between requests is left out and made again.
+    overwrite: replace a model that is there.
+
+  Raises:
+    ConfigError: if the settings are others than the state's, or hold a function.
+    StoreError: if the folder is there, or cannot be written.
+  """
+  if not np.array_equal(state.settings, fingerprint(cfg)):
+    raise errors.ConfigError(
+      "the state was made with other settings; hand in the settings of the fit"
+    )
+  check_round_trip(cfg)
+  path = pathlib.Path(path).absolute()
+  if path.exists() and not (overwrite and _is_model(path)):
+    cure = "overwrite=True replaces a model" if _is_model(path) else "name a new folder"
+    raise errors.StoreError(f"{path} is there already; {cure}")
+  about = {"format": _FORMAT, "config": describe(cfg), "digest": digest(state)}
+  on_device = {name: getattr(state.model, name) for name in _ON_DEVICE}
+  try:
+    with _orbax() as ocp:
+      ocp.save(
+        path,
+        {**to_arrays(state), **on_device},
+        overwrite=overwrite,
+        custom_metadata=about,
+      )
+  except (OSError, ValueError) as e:  # of the system, or tensorstore's
+    raise errors.StoreError(f"cannot save a model in {path} ({_line(e)})") from e
+
+
+def load(
+  path: PathLike, sharding: jax.sharding.Sharding | Model | None = None
+) -> tuple[LegoConfig, LegoState]:
+  """The settings and the state that `save` was given.
+
+  Args:
+    path: the folder.
+    sharding: where keys [n, d], weights [n, C, d] and live [n] go: one sharding for all
+      of them, or a `Model` with one for each; the default device if not given.
+
+  Raises:
+    StoreError: if it is no saved model, or damaged. A solver of yours is found only if
+      its module is imported.
+  """
+  path = pathlib.Path(path).absolute()
+  try:
+    with _orbax() as ocp:
+      found = ocp.metadata(path)
+      cfg, wanted = _read_about(path, found.custom_metadata)
+      tree = {name: _abstract(leaf) for name, leaf in found.metadata.items()}
+      _check_shapes(path, cfg, tree)
+      tree.update(_place(tree, sharding))
+      state = from_arrays(ocp.load(path, tree), cfg)
+  except errors.LegoError:
+    raise
+  except Exception as e:  # orbax has many, some of them of several lines
+    raise errors.StoreError(
+      f"{path} is not a saved model, or damaged ({_line(e)}); restore it from a copy"
+    ) from e
+  if digest(state) != wanted:
+    raise errors.StoreError(
+      f"{path} holds another state than was saved; restore it from a copy"
+    )
+  return cfg, state
+
+
+def _read_about(path: pathlib.Path, about: Any) -> tuple[LegoConfig, str]:
+  """Settings and digest from the metadata."""
+  if not isinstance(about, dict) or about.get("format") != _FORMAT:
+    raise errors.StoreError(f"{path} is not a model of this version of legonet-jax")
+  try:
+    return parse_config(about["config"]), str(about["digest"])
+  except (errors.LegoError, KeyError, TypeError) as e:
+    raise errors.StoreError(f"the settings in {path} cannot be read ({e})") from None
+
+
+def _abstract(leaf: Any) -> np.ndarray[Any, Any] | jax.ShapeDtypeStruct:
+  """What orbax is to make of a leaf: an array of the host that takes no memory yet."""
+  zero: np.ndarray[Any, Any] = np.zeros((), leaf.dtype)
+  return np.broadcast_to(zero, leaf.shape)
+
+
+def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) -> None:
+  """Raises StoreError unless the arrays are a state's, before memory is taken."""
+  dim, count = tree["keys"].shape[-1], tree["ids"].shape[0]
+  n, classes = cfg.num_adapters, cfg.num_classes
+  wanted = {
+    "keys": ((n, dim), "int8"),
+    "weights": ((n, classes, dim), "float32"),
+    "live": ((n,), "bool"),
+    "anchors": ((n,), "int64"),
+    "ids": ((count,), "int64"),
+    "routes": ((count, cfg.top_k), "int32"),
+    "prints": ((count, 16), "uint8"),
+    "chunks": (tree["chunks"].shape, "int64"),
+    "settings": ((32,), "uint8"),
+  }
+  there = {name: (leaf.shape, leaf.dtype.name) for name, leaf in tree.items()}
+  if there != wanted:
+    raise errors.StoreError(f"the arrays in {path} are not those of a state")
+  # They are not compressed, so an array cannot be larger than its files.
+  needed = sum(a.dtype.itemsize * math.prod(a.shape) for a in tree.values())
+  size = sum(
+    os.lstat(os.path.join(folder, name)).st_size
+    for folder, _, names in os.walk(path)
+    for name in names
+  )
+  if needed > size:
+    raise errors.StoreError(
+      f"{path} is damaged: arrays of {needed} bytes in files of {size}; restore it from"
+      " a copy"
+    )
+
+
+def _place(
+  tree: Mapping[str, Any], sharding: jax.sharding.Sharding | Model | None
+) -> dict[str, jax.ShapeDtypeStruct]:
+  """The arrays of the model as orbax shall restore them, each with its sharding."""
+  if sharding is None:
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  return {
+    name: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+      tree[name].shape,
+      tree[name].dtype,
+      sharding=getattr(sharding, name) if isinstance(sharding, Model) else sharding,
+    )
+    for name in _ON_DEVICE
+  }
+
+
+def _is_model(path: pathlib.Path) -> bool:
+  try:
+    with _orbax() as ocp:
+      about = ocp.metadata(path).custom_metadata
+  except Exception:  # whatever orbax says of a folder that is not one of its own
+    return False
+  return isinstance(about, dict) and about.get("format") == _FORMAT
+
+
+@contextlib.contextmanager
+def _orbax() -> Iterator[Any]:
+  """Orbax's current API, with arrays stored as they are."""
+  # Half a second, which those who do not save need not wait for.
+  from orbax.checkpoint import v1 as ocp
+
+  context = ocp.Context()
+  context.array.saving.use_compression = False
+  with warnings.catch_warnings(), context:
+    # It warns of int64 arrays of the host, which it keeps as they are.
+    warnings.simplefilter("ignore")
+    yield ocp
+
+
+def _line(e: BaseException) -> str:
+  return " ".join(str(e).split())[:200]
