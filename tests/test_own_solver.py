@@ -57,7 +57,7 @@ def test_nothing_is_imported_because_a_file_says_so(tmp_path, monkeypatch, capsy
 def test_only_a_solver_can_stand_for_a_solver(name):
   value = json.loads(json.dumps(describe(OWN)))
   value["solver"]["type"] = name
-  with pytest.raises(errors.RunError):
+  with pytest.raises(errors.ConfigError):
     settings.parse_config(value)
 
 

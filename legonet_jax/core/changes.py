@@ -74,7 +74,9 @@ def _compare_under_same_keys(
   n = cfg.num_adapters
   _, left = retained_lib.look_up(cfg.seed, old.retained, removed)
   rows = rows_of(samples, added)
-  routes = routing.route_array(cfg, samples.codes, np.asarray(old.model.keys), rows)
+  routes = np.zeros((0, cfg.top_k), np.int32)
+  if len(added):
+    routes = routing.route_array(cfg, samples.codes, np.asarray(old.model.keys), rows)
   joined = RetainedRows(added, routes, samples.prints[rows])
   retained = retained_lib.exchange(cfg.seed, old.retained, removed, joined)
   sizes = old.sizes - membership.sizes_of(left.routes, n)

@@ -4,6 +4,7 @@ Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 """
 
 import dataclasses
+import functools
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -123,6 +124,7 @@ def _type_name(kind: type) -> str:
   return f"{kind.__module__}:{kind.__qualname__}"
 
 
+@functools.lru_cache
 def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
   """`cfg` with stand-ins for what has no part in training an adapter from its start.
 
@@ -134,6 +136,7 @@ def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
   )
 
 
+@functools.lru_cache
 def for_prediction(cfg: LegoConfig) -> LegoConfig:
   """As `for_one_adapter`, of what has no part in a prediction; n is in the shapes.
 
@@ -148,6 +151,7 @@ def for_prediction(cfg: LegoConfig) -> LegoConfig:
   )
 
 
+@functools.lru_cache
 def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of all settings, by which a state recognises its own."""
   # A field that cannot change the weights has a stand-in, so it is free to change.
@@ -158,6 +162,7 @@ def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   )
 
 
+@functools.lru_cache
 def sample_fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of the settings that samples are made with."""
   return _sha256((cfg.encoder, cfg.feature_map, cfg.feature_range, cfg.num_classes))

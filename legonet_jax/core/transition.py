@@ -25,7 +25,6 @@ from legonet_jax.core import (
 )
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.prediction import Model, settings_of
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import NO_ANCHOR, LegoState
 from legonet_jax.core.task import Task
@@ -116,7 +115,7 @@ def rebuild(
   for j in np.flatnonzero(~live).tolist():
     notes[j] = None
 
-  model = Model(keys, weights, jax.device_put(live), settings_of(cfg))
+  model = old.model._replace(keys=keys, weights=weights, live=jax.device_put(live))
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),
@@ -144,7 +143,8 @@ def _compile_all(cfg: LegoConfig, dim: int) -> None:
 
 def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
   """The anchors of the new set; only `replace` ever changes those there are."""
-  if cfg.key_policy != "replace" and NO_ANCHOR not in old.anchors:
+  stay = not len(added) and not np.isin(removed, old.anchors).any()
+  if NO_ANCHOR not in old.anchors and (stay or cfg.key_policy != "replace"):
     return old.anchors
   # No id after these can be among the first n when `removed` are gone.
   first = retained_lib.first(old.retained, cfg.num_adapters + len(removed))
