@@ -49,6 +49,7 @@ from .solvers.settings import (
   config_to_json as config_to_json,
 )
 from .solvers.sgd import Sgd as Sgd
+from .store.make import make_store as make_store
 from .store.models import load as load, save as save
 from .store.read import open_store as open_store
 

@@ -16,6 +16,10 @@ class ConfigError(LegoError):
   """A setting is out of range or contradicts another one."""
 
 
+class UnknownSolverError(ConfigError):
+  """Settings name a solver whose module is not imported; nothing is damaged."""
+
+
 class TracedError(LegoError):
   """A function of the host was called inside of `jit`, `vmap` or the like."""
 

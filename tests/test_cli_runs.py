@@ -153,6 +153,20 @@ def test_one_command_loads_hashes_and_digests_the_checkpoint_once(
   ]
 
 
+def test_rows_that_the_run_holds_already_are_left_out_and_that_is_said(
+  run, capsys, tmp_path
+):
+  """An .npz without ids is numbered by row, and so may name samples of the run."""
+  held = run_lib.load(run).state.ids
+  new = np.array([held[0], 10**17 + 1, 10**17 + 2])
+  rows = {"encodings": encodings(3, seed=8), "labels": np.array([0, 1, 2])}
+  np.savez(tmp_path / "new.npz", ids=new, **rows)
+  assert cli.main(["learn", str(run), "--encodings", str(tmp_path / "new.npz")]) == 0
+  assert "1 of 3 rows are left out" in capsys.readouterr().err
+  again = say(capsys, "learn", run, "--encodings", tmp_path / "new.npz", code=2)
+  assert "holds all 3 training rows" in again
+
+
 def test_a_class_goes_as_a_whole(run, capsys):
   y = labels()
   done = say(capsys, "unlearn", run, "--class", 1, "--json")

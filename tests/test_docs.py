@@ -193,6 +193,22 @@ def test_the_solver_of_the_docs_is_the_one_that_is_tested():
   )
 
 
+def test_every_example_of_the_page_on_extending_runs():
+  page = (ROOT / "docs" / "extending.md").read_text()
+  codes = re.findall(r"```python\n(.*?)```", page, re.S)
+  names = []
+  for code in codes:
+    scope = {"__name__": "example"}
+    exec(code, scope)
+    names.append(scope)
+  _, encoder, dataset, baseline = names
+  assert encoder["probs"].shape == (100, 10)
+  assert len(dataset["store"].ids) == 200
+  assert dataset["store"].meta["classes"] == ["noise", "stripes"]
+  assert 0.5 < baseline["accuracy"] < 1
+  assert baseline["info"].shards_trained <= 3
+
+
 def test_every_public_name_is_in_the_reference():
   pages = (ROOT / "docs" / "reference").glob("*.md")
   told = {*re.findall(r"^::: legonet_jax\.(\w+)$", "".join(map(text_of, pages)), re.M)}

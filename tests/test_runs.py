@@ -418,7 +418,7 @@ def test_settings_are_read_as_they_were_written():
   )
   assert again == CONFIG
   for bad in ({"type": "Path"}, {"type": "LegoConfig", "x": 1}, 3):
-    with pytest.raises(errors.RunError):
+    with pytest.raises(errors.ConfigError):
       settings.parse_config(bad)
 
 

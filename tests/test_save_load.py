@@ -1,6 +1,7 @@
 """`save` and `load`: the same state, bit for bit, whole or not at all; and JSON."""
 
 import dataclasses
+import gc
 import json
 import os
 import pathlib
@@ -17,8 +18,20 @@ import pytest
 import legonet_jax as lego
 from legonet_jax import errors
 
+# Orbax leaves threads behind when it fails.
+pytestmark = [
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 ROOT = pathlib.Path(__file__).parents[1]
 SOLVERS = {"ridge": CONFIG, "sgd": dataclasses.replace(CONFIG, solver=SGD)}
+
+
+@pytest.fixture(autouse=True)
+def collect():
+  """What orbax has left behind ends here, and not in somebody else's test."""
+  yield
+  gc.collect()
 
 
 def fitted(cfg):
@@ -102,9 +115,6 @@ def copy_of(path, folder):
   return new
 
 
-# Orbax leaves threads behind when it fails.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_damage_is_seen_in_every_file(saved, tmp_path):
   """Truncated, removed or with a bit turned: an error of ours, or the same state."""
   path, _, state = saved

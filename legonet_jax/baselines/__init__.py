@@ -3,6 +3,7 @@
 LegoNet with k = 1 is `LegoConfig(top_k=1)`.
 """
 
+from legonet_jax.baselines import fixsisa, rnc, sisa
 from legonet_jax.baselines.fixsisa import linear_learner
 from legonet_jax.baselines.images import ImageTable, load_table
 from legonet_jax.baselines.learner import Learner
@@ -17,7 +18,10 @@ __all__ = [
   "SisaConfig",
   "SisaInfo",
   "SisaState",
+  "fixsisa",
   "linear_learner",
   "load_table",
+  "rnc",
   "rnc_learner",
+  "sisa",
 ]

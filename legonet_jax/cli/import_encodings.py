@@ -57,21 +57,13 @@ def run(args: argparse.Namespace) -> int:
       f"{args.file}: the encoding of id {table.ids[bad[0]]} is not finite in"
       f" {args.storage}; store float32"
     )
-  how: dict[str, Any] = {
+  source = lego.data.embedded.PATH if embedded else args.file
+  how = {
     "encoder": args.encoder,
     "imported": args.file.name,
-    "imported_sha256": lego.io.download.sha256_of(
-      lego.data.embedded.PATH if embedded else args.file
-    ),
-    "storage": args.storage,
-    "samples": len(rows),
+    "imported_sha256": lego.io.download.sha256_of(source),
   }
-  if table.classes is not None:
-    how["classes"] = list(table.classes)
-  writer = lego.store.write.start(args.out, how, rows.shape, args.storage)
-  if writer is not None:
-    writer = lego.store.write.put(writer, rows[writer.rows :])
-    lego.store.write.finish(writer, table.ids, table.labels, table.split)
+  lego.store.make.write_table(args.out, table._replace(encodings=rows), how)
   if args.json:
     result = {"store": str(args.out), "samples": rows.shape[0], "dim": rows.shape[1]}
     print(json.dumps(result))

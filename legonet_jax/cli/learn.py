@@ -54,6 +54,26 @@ def run(args: argparse.Namespace) -> int:
   )
 
 
+def _find_new(
+  args: argparse.Namespace, there: lego.core.ids.Ids, run: lego.runs.run.Run
+) -> lego.core.ids.Ids:
+  """Those of the ids `there` that the run does not hold."""
+  new = np.setdiff1d(there, run.state.ids)
+  known = len(there) - len(new)
+  if not len(new):
+    raise errors.EmptyRequestError(
+      f"the request names no sample: the run holds all {known} training rows of"
+      f" {args.encodings} already; give new samples ids of their own"
+    )
+  if known:
+    common.note(
+      f"{known} of {len(there)} rows are left out, because the run holds samples with"
+      " their ids (row numbers, if the file has no ids); give new samples ids of their"
+      " own"
+    )
+  return new
+
+
 def _new_samples(
   args: argparse.Namespace,
   run: lego.runs.run.Run,
@@ -63,7 +83,7 @@ def _new_samples(
   """The request to learn rows of a store or of an `.npz`."""
   rows = table.rows
   if ids is None:
-    ids = np.setdiff1d(rows.ids[rows.split == lego.data.dataset.TRAIN], run.state.ids)
+    ids = _find_new(args, rows.ids[rows.split == lego.data.dataset.TRAIN], run)
   rows = table_lib.take_ids(rows, lego.core.samples.check_ids(ids), args.encodings)
   relearn = args.allow_relearn
   if lego.store.read.is_store(args.encodings):

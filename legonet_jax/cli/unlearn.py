@@ -83,7 +83,13 @@ def _select(args: argparse.Namespace, run: lego.runs.run.Run) -> lego.core.ids.I
     return lost
   if args.of_class is not None:
     found, labels = lego.runs.rows.labels_of(run.source, held)
-    return np.asarray(found[labels == _class_number(args.of_class, run)], np.int64)
+    chosen = np.asarray(found[labels == _class_number(args.of_class, run)], np.int64)
+    if not len(chosen):
+      raise errors.EmptyRequestError(
+        "the request names no sample: the run holds none of class"
+        f" {errors.brief(args.of_class)}; see `legonet status`"
+      )
+    return chosen
   if not 1 <= args.random <= len(held):
     raise errors.ConfigError(f"--random is {args.random}; give 1 to {len(held)}")
   rng = np.random.default_rng(args.seed)

@@ -91,6 +91,16 @@ def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
   return jax.lax.top_k(s, cfg.top_k)[1]
 
 
+def _check_shape(model: Model, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+  """Raises SampleError if encodings of `shape` are not for `model`."""
+  dim = model.keys.shape[1]
+  if len(shape) not in axes or shape[-1] != dim:
+    one = f" or [{dim}]" if 1 in axes else ""
+    raise errors.SampleError(
+      f"encodings have shape {shape}; this model takes [samples, {dim}]{one}"
+    )
+
+
 def adapter_logits(
   cfg: LegoConfig, model: Model, encodings: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
@@ -105,6 +115,7 @@ def adapter_logits(
     ConfigError: if the model was fitted with other settings.
   """
   check_settings(cfg, model)
+  _check_shape(model, np.shape(encodings), (2,))
   codes = features.encode_features(cfg, jnp.asarray(encodings))
   active = activate(cfg, model, codes)
   x = adapters.dequantize(cfg, codes)
@@ -140,13 +151,8 @@ def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
     SampleError: if the encodings have another width than the model.
   """
   check_settings(cfg, model)
-  shape = np.shape(encodings)
-  if len(shape) not in (1, 2) or shape[-1] != model.keys.shape[1]:
-    raise errors.SampleError(
-      f"encodings have shape {shape}; this model takes"
-      f" [samples, {model.keys.shape[1]}] or [{model.keys.shape[1]}]"
-    )
-  if len(shape) == 1:
+  _check_shape(model, np.shape(encodings), (1, 2))
+  if np.ndim(encodings) == 1:
     one: jax.Array = predict(cfg, model, jnp.asarray(encodings)[None])[0]
     return one
   if any(isinstance(x, jax.core.Tracer) for x in (encodings, *jax.tree.leaves(model))):
@@ -231,6 +237,7 @@ def predict_array(
 ) -> NDArray[np.float32]:
   """`predict` of a host array [B, d]; at most two shapes are ever compiled."""
   check_settings(cfg, model)
+  _check_shape(model, encodings.shape, (2,))
   shared, bare = _shared(cfg, model)
   rows = _BLOCK if len(encodings) <= _BLOCK else _BLOCK * _BLOCKS
   out = np.empty((len(encodings), cfg.num_classes), np.float32)

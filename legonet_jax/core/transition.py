@@ -25,6 +25,7 @@ from legonet_jax.core import (
 )
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.ids import Ids
+from legonet_jax.core.prediction import Model, settings_of
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import NO_ANCHOR, LegoState
 from legonet_jax.core.task import Task
@@ -115,7 +116,8 @@ def rebuild(
   for j in np.flatnonzero(~live).tolist():
     notes[j] = None
 
-  model = old.model._replace(keys=keys, weights=weights, live=jax.device_put(live))
+  settings = old.model.settings or settings_of(cfg)
+  model = Model(keys, weights, jax.device_put(live), settings)
   weights.block_until_ready()
   info = Info(
     adapters_retrained=len(retrain),

@@ -157,6 +157,8 @@ def read_settings(layout: Layout) -> RunSettings:
     raise errors.RunError(f"{e}; restore it from a copy") from None
   try:
     settings = _parse_settings(value)
+  except errors.UnknownSolverError as e:
+    raise errors.RunError(f"{layout.settings} cannot be read here: {e}") from None
   except (errors.LegoError, KeyError, TypeError) as e:
     why = f"no {e}" if isinstance(e, KeyError) else str(e)
     raise errors.RunError(

@@ -89,7 +89,7 @@ def _find_type(name: str) -> Any:
   for part in qualname.split("."):
     kind = getattr(kind, part, None)
   if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
-    raise errors.ConfigError(
+    raise errors.UnknownSolverError(
       f"unknown settings {name!r}; if it is a solver of yours, import {module!r} first"
       f" (`legonet --import {module} ...`)"
     )

@@ -104,7 +104,8 @@ def _open_raw(
   if meta is None:
     state = "an unfinished" if os.path.lexists(path / format.PARTIAL) else "no"
     raise errors.StoreError(
-      f"{path} holds {state} encoding store; run `legonet encode`"
+      f"{path} holds {state} encoding store; run `legonet encode`, or `legonet"
+      " import-encodings` if there are encodings already"
     )
   format.check_meta(path / format.META, meta)
   arrays = {}

@@ -1,0 +1,67 @@
+"""A store of encodings that are in memory, in one call."""
+
+from collections.abc import Mapping, Sequence
+import pathlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from legonet_jax.data.encodings import EncodingTable, make_table
+from legonet_jax.io.files import PathLike
+from legonet_jax.store import write
+from legonet_jax.store.read import Encodings, open_store
+
+
+def make_store(
+  path: PathLike,
+  encodings: NDArray[np.floating],
+  labels: NDArray[np.integer],
+  ids: NDArray[np.integer] | None = None,
+  split: NDArray[np.integer] | None = None,
+  classes: Sequence[str] | None = None,
+  encoder: str = "unknown",
+) -> Encodings:
+  """A new store of encodings that are in memory.
+
+  Args:
+    path: the folder.
+    encodings: [N, d] float16, float32 or float64, kept in that type.
+    labels: [N].
+    ids: [N] stable ids; the row numbers if not given.
+    split: [N] 0 train, 1 test; all train if not given.
+    classes: names of the labels 0 ... C - 1.
+    encoder: what made the encodings, best with the sha256 of its weights. A run learns
+      only from stores of the same encoder.
+
+  Raises:
+    DataError: if a column is wrong.
+    StoreError: if the folder holds something else, or the disk is full.
+  """
+  count = len(encodings)
+  arrays: dict[str, NDArray[Any]] = {
+    "encodings": np.asarray(encodings),
+    "labels": np.asarray(labels),
+    "ids": np.arange(count) if ids is None else np.asarray(ids),
+    "split": np.zeros(count, np.uint8) if split is None else np.asarray(split),
+  }
+  if classes is not None:
+    arrays["classes"] = np.asarray(classes)
+  path = pathlib.Path(path)
+  return write_table(path, make_table(path, arrays), {"encoder": encoder})
+
+
+def write_table(
+  path: pathlib.Path, table: EncodingTable, how: Mapping[str, Any]
+) -> Encodings:
+  """A new store of a table that was checked; `how` says what made it."""
+  rows = table.encodings
+  how = {**how, "storage": rows.dtype.name, "samples": len(rows)}
+  if table.classes is not None:
+    how["classes"] = list(table.classes)
+  shape = (rows.shape[0], rows.shape[1])
+  writer = write.start(path, how, shape, rows.dtype.name)
+  if writer is None:  # made before, by the same call
+    return open_store(path)
+  writer = write.put(writer, rows[writer.rows :])
+  return write.finish(writer, table.ids, table.labels, table.split)
