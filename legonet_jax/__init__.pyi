@@ -18,6 +18,7 @@ from .core.prediction import (
   Model as Model,
   adapter_logits as adapter_logits,
   predict as predict,
+  predict_images as predict_images,
 )
 from .core.requests import (
   fit as fit,
@@ -39,7 +40,6 @@ from .core.transition import Info as Info
 from .encoder.encode import (
   ImageEncoder as ImageEncoder,
   encode_images as encode_images,
-  predict_images as predict_images,
 )
 from .runtime.compile_cache import use_compile_cache as use_compile_cache
 from .runtime.environment import environment as environment

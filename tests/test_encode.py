@@ -12,7 +12,7 @@ import pytest
 
 import legonet_jax
 from legonet_jax import data, errors
-from legonet_jax.encoder import encode as encode_lib
+from legonet_jax.encoder import encode as encode_lib, resnet
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (11, 6, 6, 3), np.uint8)
 
@@ -123,3 +123,48 @@ def test_predict_after_encode_is_one_jitted_function():
 def test_an_impossible_encoder_is_refused(spec):
   with pytest.raises(errors.ConfigError):
     encode_lib.check(spec)
+
+
+def matmuls_of(jaxpr):
+  """The precision of every product in a program, also in those inside of it."""
+  for eqn in jaxpr.eqns:
+    if eqn.primitive.name in ("dot_general", "conv_general_dilated"):
+      yield eqn.params["precision"]
+    for value in eqn.params.values():
+      for inner in value if isinstance(value, (tuple, list)) else (value,):
+        inner = getattr(inner, "jaxpr", inner)
+        if hasattr(inner, "eqns"):
+          yield from matmuls_of(inner)
+
+
+def test_the_encoder_computes_in_full_precision_whatever_the_callers_flags():
+  spec = encode_lib.ImageEncoder("resnet18", 32)
+  net = resnet.build_resnet("resnet18")
+  shapes = jax.eval_shape(lambda: resnet.init(net, jax.random.key(0)))
+  params = jax.eval_shape(lambda v: encode_lib.prepare(spec, v), shapes)
+  images = jax.ShapeDtypeStruct((2, 32, 32, 3), np.uint8)
+  with jax.default_matmul_precision("bfloat16"):
+    program = jax.make_jaxpr(lambda p, x: encode_lib.encode_images(spec, p, x))(
+      params, images
+    )
+  found = list(matmuls_of(program.jaxpr))
+  assert len(found) > 17
+  highest = jax.lax.Precision.HIGHEST
+  assert set(found) <= {highest, (highest, highest)}
+
+
+def test_batches_are_encoded_under_pinned_flags():
+  dataset = _dataset()
+
+  def encode_in_float(params, images):
+    x = images.reshape(len(images), -1).astype(float)  # float64 where x64 is on
+    return x @ params
+
+  params = np.ones((dataset.read(0, 1).size, 3), np.float32)
+  plain = np.concatenate(
+    list(encode_lib.encode_batches(encode_in_float, params, dataset, 4))
+  )
+  with jax.enable_x64(True):
+    other = list(encode_lib.encode_batches(encode_in_float, params, dataset, 4))
+  assert {part.dtype for part in other} == {np.dtype(np.float32)}
+  np.testing.assert_array_equal(np.concatenate(other), plain)

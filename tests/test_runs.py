@@ -444,3 +444,16 @@ def test_readers_need_no_lock_and_see_one_whole_state(path):
   run, _ = do(path, unlearn(IDS[:1]), look)
   assert seen == {before, run.manifest.digest}
   assert all(len(pair) == 2 for pair in itertools.combinations(seen, 2))
+
+
+def test_paths_may_be_text(tmp_path):
+  store = lego.make_store(str(tmp_path / "s"), ENCODINGS, LABELS, IDS, encoder="e")
+  assert len(lego.open_store(str(tmp_path / "s")).ids) == len(store.ids)
+  cfg = dataclasses.replace(CONFIG, encoder="e")
+  run = lego.runs.create.create(str(tmp_path / "r"), cfg, str(tmp_path / "s"))
+  path = str(tmp_path / "r")
+  session, _ = service.carry_out(path, unlearn(IDS[3:4]))
+  assert run_lib.load(path).manifest.digest == session.run.manifest.digest
+  assert service.unfinished(path) == []
+  assert all(c.passed for c in lego.runs.verify.verify(path).checks)
+  assert len(run.state.ids) == len(session.run.state.ids) + 1

@@ -23,6 +23,7 @@ from legonet_jax.baselines.images import in_blocks
 from legonet_jax.core.ids import Ids, hash_order
 from legonet_jax.data import embedded
 from legonet_jax.encoder.resnet import Variables
+from legonet_jax.store.read import open_store
 
 SOURCES = ("encodings", "images")
 Splits = tuple[common.RawSplit, common.RawSplit]  # training, test
@@ -193,7 +194,7 @@ def _read_encodings(folder: pathlib.Path) -> Splits:
   """A store of `legonet encode`, or a folder of .npy files."""
   if not (folder / "meta.json").is_file():
     return common.load(folder, "train"), common.load(folder, "test")
-  store = encoder.open_store(folder)
+  store = open_store(folder)
   train, test = (
     common.RawSplit(store.encodings[store.split == s], store.labels[store.split == s])
     for s in (data.TRAIN, data.TEST)

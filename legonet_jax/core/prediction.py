@@ -6,6 +6,7 @@ A model knows the settings that it was fitted with, and none of these functions 
 with others: the result would look like a prediction and be worse.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -160,6 +161,32 @@ def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   if isinstance(encodings, jax.Array):
     return _predict_on_devices(*_shared(cfg, model), encodings)
   return jnp.asarray(predict_array(cfg, model, np.asarray(encodings)))
+
+
+def predict_images(
+  cfg: LegoConfig,
+  encode: Callable[[Any, jax.Array], jax.Array],
+  model: Model,
+  params: Any,
+  images: jax.Array,
+) -> jax.Array:
+  """Predict ∘ encode: class probabilities p [B, C] of images, or of any other input.
+
+  Args:
+    cfg: the settings of the fit; static under `jit`.
+    encode: any pure function (params, batch) -> [B, d]; static under `jit`.
+    model: `state.model`.
+    params: what `encode` takes.
+    images: a batch of what `encode` takes.
+
+  Returns:
+    Probabilities float32.
+
+  Raises:
+    ConfigError: if the model was fitted with other settings.
+  """
+  check_settings(cfg, model)
+  return predict(cfg, model, encode(params, images))
 
 
 def _predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:

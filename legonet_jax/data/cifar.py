@@ -24,6 +24,7 @@ from legonet_jax import errors
 from legonet_jax.data.cifar_names import CLASSES
 from legonet_jax.data.dataset import TEST, TRAIN, Dataset, make_dataset
 from legonet_jax.io import download, untrusted
+from legonet_jax.io.files import PathLike
 
 _HOST = "https://www.cs.toronto.edu/~kriz"
 _PIXELS = 3 * 32 * 32
@@ -112,15 +113,14 @@ _RELEASES = {
 }
 
 
-def load_cifar(
-  name: str, folder: pathlib.Path | None, *, progress: bool = True
-) -> Dataset:
+def load_cifar(name: str, folder: PathLike | None, *, progress: bool = True) -> Dataset:
   """`cifar10` or `cifar100` from `folder`, or from the cache, downloaded if need be.
 
   Raises:
     DataError: if the folder has none of the official files, or one is damaged.
     DownloadError: if there is no folder and the archive cannot be fetched.
   """
+  folder = None if folder is None else pathlib.Path(folder)
   releases = _RELEASES[name]
   places = [folder] if folder else [download.cache_dir() / "datasets"]
   for place in places:

@@ -10,6 +10,7 @@ from legonet_jax import errors
 from legonet_jax.core import features
 from legonet_jax.data import dataset as dataset_lib, names, npz
 from legonet_jax.io import untrusted
+from legonet_jax.io.files import PathLike
 
 _BLOCK = 1 << 16
 
@@ -32,7 +33,7 @@ class EncodingTable(NamedTuple):
   classes: tuple[str, ...] | None
 
 
-def read_encodings(path: pathlib.Path, labels: bool = True) -> EncodingTable:
+def read_encodings(path: PathLike, labels: bool = True) -> EncodingTable:
   """The table in an `.npz` with encodings, labels, ids, split and classes.
 
   Args:
@@ -42,6 +43,7 @@ def read_encodings(path: pathlib.Path, labels: bool = True) -> EncodingTable:
   Raises:
     DataError: if it is no such file, or a column is wrong.
   """
+  path = pathlib.Path(path)
   return make_table(path, npz.read_arrays(path, "encodings", labels))
 
 
@@ -84,7 +86,7 @@ def check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
       )
 
 
-def read_given_keys(path: pathlib.Path, follow: bool = True) -> NDArray[np.floating]:
+def read_given_keys(path: PathLike, follow: bool = True) -> NDArray[np.floating]:
   """Keys [n, d] in encoding space from an `.npy` file, for the policy `given`.
 
   Args:
@@ -94,6 +96,7 @@ def read_given_keys(path: pathlib.Path, follow: bool = True) -> NDArray[np.float
   Raises:
     DataError: if it is no such file.
   """
+  path = pathlib.Path(path)
   try:
     keys: NDArray[np.floating] = untrusted.read_npy(path, follow=follow)
   except FileNotFoundError:

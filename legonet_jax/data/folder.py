@@ -21,15 +21,17 @@ from legonet_jax.data import names
 from legonet_jax.data.dataset import SPLITS, Dataset, Images, check_columns, fingerprint
 from legonet_jax.data.image import SUFFIXES, read_image
 from legonet_jax.io import untrusted
+from legonet_jax.io.files import PathLike
 
 
-def load_folder(path: pathlib.Path, size: int) -> Dataset:
+def load_folder(path: PathLike, size: int) -> Dataset:
   """The images below `path`, read when they are needed, as [size, size, 3].
 
   Raises:
     DataError: if there are no classes, a class is empty, or (on reading) an image is
       damaged.
   """
+  path = pathlib.Path(path)
   if not path.is_dir():
     raise errors.DataError(f"no folder {path}; check the path")
   tops = [path / split for split in SPLITS]

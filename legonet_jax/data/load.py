@@ -9,6 +9,7 @@ from legonet_jax.data.dataset import Dataset
 from legonet_jax.data.folder import load_folder
 from legonet_jax.data.npz import load_npz
 from legonet_jax.data.tfds import load_tfds
+from legonet_jax.io.files import PathLike
 
 CifarSource = Literal["archive", "tfds"]
 
@@ -17,7 +18,7 @@ def load_dataset(
   name: str,
   size: int,
   *,
-  folder: pathlib.Path | None = None,
+  folder: PathLike | None = None,
   source: CifarSource = "archive",
   progress: bool = True,
 ) -> Dataset:
@@ -30,6 +31,7 @@ def load_dataset(
     source: where CIFAR comes from.
     progress: whether a download shows a bar.
   """
+  folder = None if folder is None else pathlib.Path(folder)
   if name in ("cifar10", "cifar100"):
     if source == "tfds":
       return load_tfds(name, folder)

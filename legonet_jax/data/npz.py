@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.data.dataset import Dataset, make_dataset
 from legonet_jax.io import untrusted
+from legonet_jax.io.files import PathLike
 
 
-def load_npz(path: pathlib.Path) -> Dataset:
+def load_npz(path: PathLike) -> Dataset:
   """The dataset in `path`."""
+  path = pathlib.Path(path)
   arrays = read_arrays(path, "images")
   columns = arrays["labels"], arrays["ids"], arrays["split"]
   classes = read_classes(path.name, arrays)

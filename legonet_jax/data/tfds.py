@@ -15,12 +15,14 @@ import numpy as np
 from legonet_jax import errors
 from legonet_jax.data.cifar_names import CLASSES
 from legonet_jax.data.dataset import SPLITS, TEST, Dataset, make_dataset
+from legonet_jax.io.files import PathLike
 
 _TEST_START = 50_000
 
 
-def load_tfds(name: str, folder: pathlib.Path | None) -> Dataset:
+def load_tfds(name: str, folder: PathLike | None) -> Dataset:
   """`cifar10` or `cifar100`, prepared by TFDS in `folder` (or its own default)."""
+  folder = None if folder is None else pathlib.Path(folder)
   images, labels, ids, splits = [], [], [], []
   for split in SPLITS:
     for example in _source(name, split, folder):

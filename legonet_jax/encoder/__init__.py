@@ -1,10 +1,9 @@
-"""The encoder: a pretrained ResNet in Flax, its weights, and stores of encodings."""
+"""The encoder: a pretrained ResNet in Flax, and its weights."""
 
 from legonet_jax.encoder.encode import (
   ImageEncoder,
   encode_batches,
   encode_images,
-  predict_images,
   prepare,
   preprocess,
 )
@@ -19,10 +18,8 @@ from legonet_jax.encoder.resnet import (
   init,
 )
 from legonet_jax.encoder.weights import Weights, from_torchvision, load, pretrained_path
-from legonet_jax.store.read import Encodings, open_store
 
 __all__ = [
-  "Encodings",
   "ImageEncoder",
   "ResNet",
   "Weights",
@@ -37,8 +34,6 @@ __all__ = [
   "from_torchvision",
   "init",
   "load",
-  "open_store",
-  "predict_images",
   "prepare",
   "preprocess",
   "pretrained_path",

@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.prediction import Model, check_settings, predict
 from legonet_jax.data.dataset import Dataset
 from legonet_jax.encoder import resnet
-from legonet_jax.runtime import blocks
+from legonet_jax.runtime import blocks, flags
 
 Params = Any
 Encode = Callable[[Params, jax.Array], jax.Array]
@@ -72,7 +70,8 @@ def prepare(spec: ImageEncoder, variables: resnet.Variables) -> Params:
   BatchNorm is folded into the convolutions; on a CPU their kernels are also brought
   into the form that the convolution of this size of images uses.
   """
-  return _prepare(spec, variables)
+  with flags.pinned():
+    return _prepare(spec, variables)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -102,31 +101,11 @@ def preprocess(images: jax.Array, size: int) -> jax.Array:
 
 def encode_images(spec: ImageEncoder, params: Params, images: jax.Array) -> jax.Array:
   """E [B, d] float32 of images [B, H, W, 3] uint8. Pure, for use inside `jit`."""
-  x = preprocess(images, spec.size).astype(spec.compute)
-  e = resnet.apply_folded(resnet.build_resnet(spec.name), params, x)
+  # The caller's setting may be a faster one: encodings would be others, and worse.
+  with jax.default_matmul_precision("highest"):
+    x = preprocess(images, spec.size).astype(spec.compute)
+    e = resnet.apply_folded(resnet.build_resnet(spec.name), params, x)
   return e.astype(jnp.float32)
-
-
-def predict_images(
-  cfg: LegoConfig, encode: Encode, model: Model, params: Params, images: jax.Array
-) -> jax.Array:
-  """Predict ∘ encode: class probabilities p [B, C] of images, or of any other input.
-
-  Args:
-    cfg: the settings of the fit; static under `jit`.
-    encode: any pure function (params, batch) -> [B, d]; static under `jit`.
-    model: `state.model`.
-    params: what `encode` takes.
-    images: a batch of what `encode` takes.
-
-  Returns:
-    Probabilities float32.
-
-  Raises:
-    ConfigError: if the model was fitted with other settings.
-  """
-  check_settings(cfg, model)
-  return predict(cfg, model, encode(params, images))
 
 
 def encode_batches(
@@ -163,6 +142,7 @@ def encode_batches(
   )
   held = jax.device_put(params, NamedSharding(mesh, whole))
 
+  @flags.pinned()
   def submit(row: int) -> tuple[int, jax.Array]:
     images = dataset.read(row, min(row + batch, len(dataset.ids)))
     padded = blocks.pad(images, batch)

@@ -16,6 +16,7 @@ from legonet_jax import errors
 from legonet_jax.encoder import pth, safe_tensors
 from legonet_jax.encoder.resnet import ResNet, Variables, init
 from legonet_jax.io import download, untrusted
+from legonet_jax.io.files import PathLike
 
 _HOST = "https://download.pytorch.org/models"
 # Torchvision's ImageNet weights, version 1 of each. Their names hold 8 digits of the
@@ -60,12 +61,13 @@ def pretrained_path(name: str, *, progress: bool = True) -> pathlib.Path:
   return download.fetch(PRETRAINED[name], folder, progress=progress)
 
 
-def load(net: ResNet, path: pathlib.Path) -> Weights:
+def load(net: ResNet, path: PathLike) -> Weights:
   """Reads a `.pth` or `.safetensors` file in torchvision's names and layout.
 
   Raises:
     WeightsError: if it is missing, damaged, unsafe, or not of `net`.
   """
+  path = pathlib.Path(path)
   if not path.is_file():
     raise errors.WeightsError(f"no weights file {path}; check the path")
   if path.stat().st_size > safe_tensors.MAX_FILE:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from legonet_jax import errors
 from legonet_jax.io import untrusted
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import certificate as certificate_lib, journal, key_files, signing
 from legonet_jax.runs.certificate import Certificate
 from legonet_jax.runs.run import Run
@@ -57,7 +58,7 @@ def sign_head(private: Any, run: Run, entries: list[journal.Entry]) -> bytes:
   )
 
 
-def read(path: pathlib.Path, public: Any | None) -> Attested:
+def read(path: PathLike, public: Any | None) -> Attested:
   """A certificate or a signed head from a file.
 
   Args:
@@ -67,6 +68,7 @@ def read(path: pathlib.Path, public: Any | None) -> Attested:
   Raises:
     RunError: if it is neither.
   """
+  path = pathlib.Path(path)
   try:
     data = untrusted.read_bytes(path, limit=_LIMIT)
   except FileNotFoundError:

@@ -16,6 +16,7 @@ from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import durable, files, lock, untrusted
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
   journal,
@@ -35,9 +36,9 @@ from legonet_jax.store import (
 
 
 def create(
-  path: pathlib.Path,
+  path: PathLike,
   cfg: LegoConfig,
-  store: pathlib.Path,
+  store: PathLike,
   ids: Ids | None = None,
   keys: NDArray[Any] | None = None,
   progress: Progress | None = None,
@@ -54,6 +55,8 @@ def create(
     progress: called with (samples passed, samples in all).
     on_step: told the name of each step when it is done.
   """
+  path = pathlib.Path(path)
+  store = pathlib.Path(store)
   layout_lib.check_config(cfg)
   layout = Layout(path)
   if layout.journal.exists():

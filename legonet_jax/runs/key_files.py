@@ -20,6 +20,7 @@ import warnings
 
 from legonet_jax import errors
 from legonet_jax.io import durable, files, untrusted
+from legonet_jax.io.files import PathLike
 
 if TYPE_CHECKING:
   from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -43,7 +44,7 @@ class KeyFiles(NamedTuple):
   key_id: str
 
 
-def generate(path: pathlib.Path) -> KeyFiles:
+def generate(path: PathLike) -> KeyFiles:
   """Writes a new private key to `path` and its public key to `path` + ".pub".
 
   Nothing is overwritten, and no link is followed. The private key gets its name last
@@ -59,6 +60,7 @@ def generate(path: pathlib.Path) -> KeyFiles:
     ConfigError: if the package `cryptography` is not installed.
     KeyFileError: if one of the files exists or cannot be written.
   """
+  path = pathlib.Path(path)
   with need_cryptography():
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -97,7 +99,7 @@ def generate(path: pathlib.Path) -> KeyFiles:
   return KeyFiles(path, public_path, key_id(public))
 
 
-def load_private(path: pathlib.Path) -> "Ed25519PrivateKey":
+def load_private(path: PathLike) -> "Ed25519PrivateKey":
   """The private key in a PEM file that nobody but its owner may use.
 
   Raises:
@@ -105,6 +107,7 @@ def load_private(path: pathlib.Path) -> "Ed25519PrivateKey":
     KeyFileError: if the file is missing, holds anything but an Ed25519 private key
       without a password, or is open to other users.
   """
+  path = pathlib.Path(path)
   with need_cryptography():
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -144,7 +147,7 @@ def load_private(path: pathlib.Path) -> "Ed25519PrivateKey":
   return key
 
 
-def load_public(path: pathlib.Path) -> "Ed25519PublicKey":
+def load_public(path: PathLike) -> "Ed25519PublicKey":
   """The public key in a PEM file.
 
   Raises:
@@ -152,6 +155,7 @@ def load_public(path: pathlib.Path) -> "Ed25519PublicKey":
     KeyFileError: if the file is missing, holds anything but an Ed25519 public key, or a
       key for which everybody can sign.
   """
+  path = pathlib.Path(path)
   with need_cryptography():
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

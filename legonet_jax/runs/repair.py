@@ -16,6 +16,7 @@ from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.data import dataset as dataset_lib
 from legonet_jax.io import lock
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
   finishing,
@@ -44,7 +45,7 @@ class _Lost(NamedTuple):
 
 
 def repair(
-  path: pathlib.Path, progress: Progress | None = None, on_step: OnStep = no_step
+  path: PathLike, progress: Progress | None = None, on_step: OnStep = no_step
 ) -> tuple[Run, bool]:
   """Fits the run again on its retained samples if no checkpoint of it can be read.
 
@@ -59,6 +60,7 @@ def repair(
   Raises:
     RunError: if the run is sound, or what is left does not give the lost state.
   """
+  path = pathlib.Path(path)
   layout = Layout(path)
   settings = layout_lib.read_settings(layout)
   cfg = settings.cfg

@@ -13,6 +13,7 @@ from legonet_jax.core.config import LegoConfig, fingerprint
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
   journal,
@@ -43,12 +44,13 @@ class Run(NamedTuple):
     return rows_lib.Source(self.layout.root, self.manifest.stores, self.classes)
 
 
-def load(path: pathlib.Path) -> Run:
+def load(path: PathLike) -> Run:
   """The last good state of the run in `path`; changes nothing and needs no lock.
 
   Raises:
     RunError: if there is no run, or its checkpoint is damaged.
   """
+  path = pathlib.Path(path)
   layout = Layout(path)
   settings = layout_lib.read_settings(layout)
   cfg = settings.cfg

@@ -33,6 +33,7 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.io import lock
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   admission,
   applying,
@@ -92,7 +93,7 @@ def settle(
 
 
 def carry_out(
-  path: pathlib.Path,
+  path: PathLike,
   request: Request | MakeRequest | None = None,
   progress: Progress | None = None,
   on_step: OnStep = no_step,
@@ -113,6 +114,7 @@ def carry_out(
     The session, and the name and salt of the request. If a crash came in the middle of
     the same request to forget, that one is finished instead of a new one made.
   """
+  path = pathlib.Path(path)
   receipt = Receipt("", "")
   problem: errors.LegoError | None = None
   with lock.hold(path, wait=wait):
@@ -152,8 +154,9 @@ def carry_out(
   return session, receipt
 
 
-def unfinished(path: pathlib.Path) -> list[str]:
+def unfinished(path: PathLike) -> list[str]:
   """Requests that are accepted or queued, and not complete."""
+  path = pathlib.Path(path)
   layout = Layout(path)
   known, settled = journal.of_requests(journal.read(layout.journal))
   names = dict.fromkeys((*known, *requests_lib.waiting(layout.requests)))

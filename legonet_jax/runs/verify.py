@@ -20,6 +20,7 @@ from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.samples import Samples
 from legonet_jax.io import durable, lock
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   certificate as certificate_lib,
   finishing,
@@ -59,7 +60,7 @@ class _Look(NamedTuple):
 
 
 def verify(
-  path: pathlib.Path,
+  path: PathLike,
   adapters: int = 0,
   full: bool = False,
   head: str = "",
@@ -74,6 +75,7 @@ def verify(
     head: hash of a journal entry that was noted earlier; it must be in the chain.
     progress: called with (samples passed, samples in all).
   """
+  path = pathlib.Path(path)
   checks, run, samples, tip = _look_steadily(path, head)
   if run is None:
     return Report(checks, None)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.io import untrusted
+from legonet_jax.io.files import PathLike
 from legonet_jax.store import format
 
 Classes = tuple[str, ...] | None
@@ -33,7 +34,7 @@ class Record(NamedTuple):
   sha256: Mapping[str, str]
 
 
-def open_store(path: pathlib.Path, *, verify: bool = False) -> Encodings:
+def open_store(path: PathLike, *, verify: bool = False) -> Encodings:
   """The store in `path`.
 
   Types, lengths, ids, labels and splits are always checked; the encodings themselves
@@ -46,6 +47,7 @@ def open_store(path: pathlib.Path, *, verify: bool = False) -> Encodings:
   Raises:
     StoreError: if it is missing, incomplete or damaged, or holds a symbolic link.
   """
+  path = pathlib.Path(path)
   meta, arrays, live = _open_raw(path, verify)
   if not live.all():
     arrays = {name: array[live] for name, array in arrays.items()}
@@ -67,13 +69,15 @@ def read_record(path: pathlib.Path) -> Record:
   return Record(len(live), len(live) - int(live.sum()), dict(meta["sha256"]))
 
 
-def encoder_of(path: pathlib.Path) -> str:
+def encoder_of(path: PathLike) -> str:
   """What made the encodings of a store, see `format.identity`."""
+  path = pathlib.Path(path)
   return format.identity(open_store(path).meta)
 
 
-def classes_of(path: pathlib.Path) -> Classes:
+def classes_of(path: PathLike) -> Classes:
   """The names of a store's labels, if it knows them."""
+  path = pathlib.Path(path)
   names = open_store(path).meta.get("classes")
   return None if names is None else tuple(names)
 
