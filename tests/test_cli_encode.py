@@ -11,8 +11,8 @@ import pytest
 import safetensors.numpy
 from test_weights import torchvision_state
 
+from legonet_jax import open_store
 from legonet_jax.cli import main as cli
-from legonet_jax.encoder import open_store
 from legonet_jax.store import format as store_format, write as store_write
 
 
