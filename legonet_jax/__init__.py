@@ -1,6 +1,6 @@
 """legonet-jax: exact machine unlearning that you can prove.
 
-Nothing is imported before it is used, JAX least of all; `__init__.pyi` lists the names.
+Modules, JAX included, are imported on first use; `__init__.pyi` lists the names.
 """
 
 import lazy_loader

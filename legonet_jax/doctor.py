@@ -1,17 +1,16 @@
-"""Known answers: does the JAX at hand compute what mathematics says?
+"""Known answers: does the installed JAX compute correct results?
 
-A release of JAX, a driver or a compiler flag can give wrong numbers without a word, and
-then every digest is the faithful record of a wrong model. So a few tiny problems, made
-of integers by a formula, go through this library's own functions on the default device,
-and the results are compared with numbers that are written down here.
+A release of JAX, a driver or a compiler flag can silently give wrong numbers, and then
+every digest faithfully records a wrong model. So this module makes a few tiny problems
+from a formula, runs them through the library's own functions on the default device, and
+compares the results with the numbers stored below.
 
-The integers are v_i = s_i >> 16 with s_i = (1103515245 s_{i-1} + 12345) mod 2^31, so
-that anyone can make them again. Answers that are integers must be equal; a long array
-of them is compared by its checksum Σ i v_i mod (2^31 - 1), i = 1, 2, .... Answers that
-are not are stored in millionths. They must be met within a tolerance that is several
-times the error of float32 and far below that of a product in TF32 or bfloat16. The
-stored numbers come from an oracle in `tests/test_doctor.py` (integers of Python and
-float64).
+The problems are integers v_i = s_i >> 16 with s_i = (1103515245 s_{i-1} + 12345) mod
+2^31, so anyone can reproduce them. Integer answers must be equal; a long array of
+integers is compared by its checksum Σ i v_i mod (2^31 - 1), i = 1, 2, .... Other
+answers are stored in millionths and compared within a tolerance: several times the
+error of float32, and far below the error of a product in TF32 or bfloat16. The stored
+numbers come from an oracle in `tests/test_doctor.py` (Python integers and float64).
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ CURE = (
   "do not train or verify with it; install another release of jax and jaxlib (or of the"
   " device's driver), unset XLA_FLAGS, and run `legonet doctor` again"
 )
-# Small problems: width, classes, adapters. The wide ones have numbers of their own.
+# Width, classes and adapters of the small problems; the wide problems set their own.
 DIM, CLASSES, ADAPTERS = 12, 3, 5
 MILLIONTHS = 1e-6
 SMALL = LegoConfig(CLASSES, ADAPTERS, top_k=3, seed=5, key_noise=0.05, solver=Ridge())
@@ -48,7 +47,7 @@ PROBS = LegoConfig(CLASSES, ADAPTERS, 3, aggregate="probs", solver=Ridge())
 WIDE = LegoConfig(CLASSES, num_adapters=64, top_k=10, solver=Ridge())
 IDS = np.asarray([3, 7, 11, 2**33 + 1, 2**40 + 5])
 
-# Where the sequence begins such that no value lies near a tie of rounding.
+# Values of s_0 for which no result lies close to a rounding tie.
 CODES_START, KEYS_START = 1, 1
 
 KNOWN = {
@@ -89,12 +88,12 @@ KNOWN = {
 
 
 class Answer(NamedTuple):
-  """What the backend computed.
+  """An answer that the backend computed.
 
   Attributes:
-    got: values of any shape, to be compared with those in `KNOWN`.
+    got: values of any shape, to compare with `KNOWN`.
     tolerance: how far a value may be off; 0 for integers.
-    what: what they are.
+    what: a description of the values.
   """
 
   got: NDArray[Any]
@@ -159,7 +158,7 @@ def check_routes() -> Answer:
 
 
 def check_sums() -> Answer:
-  """A_j and B_j, in all block shapes, with samples that leave again."""
+  """A_j and B_j, in all block shapes; some samples are subtracted."""
   samples = make_samples(
     make_integers(3, -127, 127, 1300, 136), make_integers(4, 0, CLASSES - 1, 1300)
   )
@@ -171,7 +170,7 @@ def check_sums() -> Answer:
 
 
 def check_ridge() -> Answer:
-  """W_j = B_j (A_j + s I)^-1, by what it gives for 8 of its members."""
+  """W_j = B_j (A_j + s I)^-1, checked by its logits for 8 members."""
   x, dim = make_integers(5, -30, 30, 400, 136), 136
   hit = np.arange(CLASSES)[:, None] == make_integers(6, 0, CLASSES - 1, 400)
   gram = np.pad(x.T @ x, (0, exact_sums.padded(dim) - dim))
@@ -186,7 +185,7 @@ def check_ridge() -> Answer:
 
 
 def check_sgd() -> Answer:
-  """Random first weights, two steps of one adapter and one of another."""
+  """Random initial weights, then two steps of one adapter and one of another."""
   solver = Sgd(
     epochs=1,
     batch_size=4,
@@ -242,10 +241,10 @@ CHECKS: dict[str, Callable[[], Answer]] = {
 
 
 def examine() -> Iterator[Check]:
-  """Runs every check on the default device; an exception is a check that failed.
+  """Runs every check on the default device; an exception counts as a failed check.
 
   Yields:
-    The result of each, as soon as it is there.
+    Each result, as soon as it is known.
   """
   for name in CHECKS:
     yield run_check(name)

@@ -1,15 +1,15 @@
-"""What can be wrong with a caller's input, one exception per thing to do about it.
+"""Errors in a caller's input: one exception class for each remedy.
 
 Every message is one line that says what is wrong and what to do. The command line
-prints it as it is and exits with 2. No function of this library changes anything
-before its input has been checked.
+prints it unchanged and exits with 2. Every function of this library checks its input
+before it changes anything.
 """
 
 import operator
 
 
 class LegoError(ValueError):
-  """Base of all errors that a caller can mend."""
+  """Base of all errors that a caller can correct."""
 
 
 class ConfigError(LegoError):
@@ -21,7 +21,7 @@ class UnknownSolverError(ConfigError):
 
 
 class TracedError(LegoError):
-  """A function of the host was called inside of `jit`, `vmap` or the like."""
+  """A host function was called inside `jit`, `vmap` or another transformation."""
 
 
 class SampleError(LegoError):
@@ -29,7 +29,7 @@ class SampleError(LegoError):
 
 
 class DuplicateIdError(LegoError):
-  """The same sample id occurs twice, or is known already."""
+  """A sample id occurs twice, or exists already."""
 
 
 class UnknownIdError(LegoError):
@@ -37,7 +37,7 @@ class UnknownIdError(LegoError):
 
 
 class ForgottenIdError(LegoError):
-  """A request names a sample that the model does not hold (any more)."""
+  """A request names a sample that the model does not hold, or no longer holds."""
 
 
 class EmptyRequestError(LegoError):
@@ -49,15 +49,15 @@ class TooFewSamplesError(LegoError):
 
 
 class SamplesMismatchError(LegoError):
-  """The samples handed in are not the ones that the state was trained on."""
+  """The given samples are not the ones that the state was trained on."""
 
 
 class WeightsError(LegoError):
-  """A file of encoder weights is missing, damaged, unsafe or of another network."""
+  """A weights file is missing, damaged, unsafe or belongs to another network."""
 
 
 class DownloadError(LegoError):
-  """A file could not be fetched, or is not the one that was asked for."""
+  """A file could not be fetched, or is not the expected one."""
 
 
 class DataError(LegoError):
@@ -65,7 +65,7 @@ class DataError(LegoError):
 
 
 class StoreError(LegoError):
-  """An encoding store is missing, incomplete, damaged or made in another way."""
+  """An encoding store is missing, incomplete, damaged or made with other settings."""
 
 
 class RunError(LegoError):
@@ -73,7 +73,7 @@ class RunError(LegoError):
 
 
 class RunBusyError(RunError):
-  """Another process works on the run."""
+  """Another process is working on the run."""
 
 
 class LinkError(RunError):
@@ -85,20 +85,20 @@ class RelearnError(LegoError):
 
 
 class DamagedRequestError(RunError):
-  """The file of a waiting request is damaged or gone."""
+  """The file of a waiting request is damaged or missing."""
 
 
 def brief(value: object, limit: int = 100) -> str:
-  """`value` as it is written in Python, in one line of at most `limit` characters."""
+  """`repr(value)`, in one line of at most `limit` characters."""
   try:
     text = " ".join(repr(value).split())
-  except Exception:  # an int of thousands of digits, or a repr of somebody else's
+  except Exception:  # an int of thousands of digits, or somebody else's `__repr__`
     text = f"a value of type {type(value).__name__}"
   return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def whole_number(name: str, value: int, low: int, high: int | None = None) -> int:
-  """`value`, or ConfigError unless it is a whole number in [low, high]."""
+  """`value` as an int; ConfigError if it is not a whole number in [low, high]."""
   try:
     sound = not isinstance(value, bool)
     value = operator.index(value)

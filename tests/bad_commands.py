@@ -302,7 +302,7 @@ UNLEARN = {
 }
 
 LEARN = {
-  "run": "name samples with --ids, or new --encodings",
+  "run": "the request names no sample; give new --encodings",
   "run --ids 100": "sample 100 is in the model already",
   "run --ids 7": "no sample with id 7",
   "run --ids -1": "no sample with id -1",

@@ -15,22 +15,7 @@ from legonet_jax.data import embedded
 from legonet_jax.runs import run as run_lib, service, verify as verify_lib
 from legonet_jax.runtime import environment
 
-OPTIONS = [
-  "--adapters",
-  "8",
-  "--top-k",
-  "2",
-  "--seed",
-  "3",
-  "--epochs",
-  "2",
-  "--batch-size",
-  "4",
-  "--optimizer",
-  "sgd",
-  "--learning-rate",
-  "0.5",
-]
+OPTIONS = ["--adapters", "8", "--top-k", "2", "--seed", "3"]
 
 
 def say(capsys, *args, code=0):
@@ -165,6 +150,48 @@ def test_rows_that_the_run_holds_already_are_left_out_and_that_is_said(
   assert "1 of 3 rows are left out" in capsys.readouterr().err
   again = say(capsys, "learn", run, "--encodings", tmp_path / "new.npz", code=2)
   assert "holds all 3 training rows" in again
+
+
+def test_who_asks_is_told_which_samples_and_the_salt_finds_them(run, capsys):
+  """Also where the command has chosen them: else the salt would be of no use."""
+  done = say(capsys, "unlearn", run, "--random", 3, "--json")
+  assert len(done["ids"]) == 3
+  found = say(
+    capsys, "history", run, "--salt", done["salt"], "--ids", *done["ids"], "--json"
+  )
+  assert [e["event"] for e in found] == ["accepted", "complete"]
+  text = say(capsys, "unlearn", run, "--random", 12, "--seed", 1)
+  assert "and 2 more (--json)" in text
+
+
+def test_a_certificate_that_cannot_be_written_is_refused_before_the_work(
+  run, capsys, tmp_path
+):
+  say(capsys, "unlearn", run, "--random", 1, "--defer")
+  out = tmp_path / "certificate.json"
+  said = say(capsys, "verify", run, "--full", "--out", out, code=2)
+  assert "legonet heal" in said
+  assert not out.exists()
+
+
+@pytest.mark.parametrize(
+  ("options", "said"),
+  [
+    (["--epochs", "3"], "--epochs is an option of sgd"),
+    (["--solver", "sgd", "--penalty", "0.1"], "--penalty is an option of ridge"),
+    (["--solver", "own_solver:ClassMeans", "--set", "sharpnes=4"], "it has sharpness"),
+    (["--solver", "own_solver:ClassMeans", "--set", "sharpness=x"], "sharpness is 'x'"),
+    (["--solver", "own_solver:ClassMeans", "--lanes", "2"], "--lanes is an option"),
+    (["--solver", "nowhere:X"], "--solver nowhere cannot be imported"),
+  ],
+)
+def test_options_that_the_solver_does_not_have_are_refused(
+  run, capsys, tmp_path, options, said
+):
+  store = run_lib.load(run).manifest.stores[0]
+  new = tmp_path / "new"
+  assert said in say(capsys, "fit", store, "--out", new, *options, code=2)
+  assert not new.exists()
 
 
 def test_a_class_goes_as_a_whole(run, capsys):

@@ -157,7 +157,7 @@ def edit_about(path, change):
     (lambda a: a["config"].update(num_adapters=10**7), "not those of a state"),
     (lambda a: a["config"].update(type="os:system"), "cannot be read"),
     (lambda a: a["config"]["solver"].update(type="subprocess:Popen"), "cannot be read"),
-    (lambda a: a.update(digest="0" * 64), "another state than was saved"),
+    (lambda a: a.update(digest="0" * 64), "different state than was saved"),
   ],
 )
 def test_metadata_is_not_trusted(saved, tmp_path, change, message):
@@ -183,7 +183,7 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path, what):
     path.write_text("x")
   elif what == "an empty folder":
     path.mkdir()
-  with pytest.raises(errors.StoreError, match="not a saved model") as e:
+  with pytest.raises(errors.StoreError, match=r"not a saved model|no folder") as e:
     lego.load(path)
   assert "\n" not in str(e.value)
 

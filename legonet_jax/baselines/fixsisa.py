@@ -1,10 +1,10 @@
 """FixSISA: SISA whose shards share one frozen encoder, so a sub-model is one layer.
 
-The layer of a shard is trained as an adapter of LegoNet is, with the same solver and
-the same map of encodings: a LegoNet with n = k = 1 on the samples of the shard. What
-differs between FixSISA and LegoNet is then who trains on what, who is asked, and with
-`Ridge` that SISA averages probabilities where LegoNet averages logits. To forget is to
-train the shard again, as in SISA; LegoNet's `Ridge` subtracts instead.
+The layer of a shard is trained like an adapter of LegoNet, with the same solver and
+feature map: it is a LegoNet with n = k = 1 on the samples of the shard. So FixSISA and
+LegoNet differ only in which sub-models train on a sample, which ones answer, and, with
+`Ridge`, that SISA averages probabilities and LegoNet logits. To forget a sample, its
+shard is trained again, as in SISA; LegoNet's `Ridge` subtracts instead.
 """
 
 import dataclasses

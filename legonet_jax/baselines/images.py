@@ -1,9 +1,9 @@
-"""Batches of images for fine-tuning, in an order that only ids decide.
+"""Batches of images for fine-tuning, in an order that depends on ids only.
 
 An epoch goes through the samples in the order of hash(seed, stream, epoch, id), and
-what augmentation does to a sample follows from the same. So training is a function of
-the set of samples, not of their rows, and a sample that is left out moves no random
-number.
+augmentation uses a hash of the same numbers. So training is a function of the set of
+samples, not of their rows, and leaving out a sample changes no random number of the
+others.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,8 +52,8 @@ def batches(
 ) -> Iterator[ImageBatch]:
   """All batches of all epochs, each of B = `size` samples.
 
-  The last batch of an epoch is filled up from the epoch's beginning: a batch of another
-  shape would be compiled anew, and BatchNorm's statistics of a few samples are noise.
+  The last batch of an epoch is filled up from the epoch's beginning: another shape
+  would be compiled again, and BatchNorm's statistics of a few samples are noise.
   """
   for epoch in range(epochs):
     hashed = hash_ids(seed + (epoch << 48), ids)
@@ -71,14 +71,14 @@ def batches(
 def in_blocks(
   call: Callable[[NDArray[np.uint8]], jax.Array], images: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
-  """`call` on images [N, H, W, 3], in blocks of one shape; the last one is padded."""
+  """Calls `call` on images [N, H, W, 3] in blocks of one shape; pads the last one."""
   width = jax.eval_shape(call, blocks.pad(images[:0], _BLOCK)).shape[1]
   out = np.empty((len(images), width), np.float32)
   return blocks.fill(out, call, lambda start, end: images[start:end], _BLOCK)
 
 
 def augment(kind: Augment, images: jax.Array, words: jax.Array) -> jax.Array:
-  """Flips and shifts images [B, H, W, 3] as the random bits of `words` [B] say."""
+  """Flips and shifts images [B, H, W, 3] by the random bits of `words` [B]."""
   if kind == "none":
     return images
   flip = (words & 1).astype(bool)[:, None, None, None]

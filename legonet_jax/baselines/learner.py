@@ -1,9 +1,9 @@
-"""What a baseline trains: three functions, as optax does it.
+"""A learner: how a baseline trains a model, as three functions in optax's style.
 
-A learner is closed over its data, so SISA can be written once, for whole networks on
-images (`rnc`) and for linear layers on encodings (`fixsisa`). It must be a function of
-its arguments alone: the same ids give the same model, bit for bit, whatever was trained
-before. That is what makes re-training a shard the same as a refit.
+A learner is closed over its data, so SISA is written once, for whole networks on images
+(`rnc`) and for linear layers on encodings (`fixsisa`). It must depend on its arguments
+alone: the same ids give the same model, bit for bit, whatever was trained before.
+Therefore a re-trained shard equals its refit.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ class Learner(NamedTuple):
 
   Attributes:
     init: `init(stream)` gives the model before training; streams are independent.
-    train: `train(model, ids, stream, share)` goes on training it on the samples `ids`
-      (at least one, in any order), for `share` of the learner's own epochs.
+    train: `train(model, ids, stream, share)` trains `model` further on the samples
+      `ids` (at least one, in any order), for `share` of the learner's own epochs.
     predict: `predict(model, inputs)` gives class probabilities [B, C].
   """
 

@@ -2,9 +2,9 @@
 
     θ = argmin Σ_{D} L(W En(x; φ), y), over W and φ, from pretrained φ and W = 0
 
-and the paper's three ways to forget with it: Re-train is `train` on D_retain from the
-pretrained weights (exact); `tune` goes on training on D_retain (approximate); `ngrad`
-goes on training on D_unlearn with opposite gradients (approximate).
+The paper has three ways to forget with it. Re-train is `train` on D_retain from the
+pretrained weights (exact). `tune` trains the model further on D_retain (approximate).
+`ngrad` trains it further on D_unlearn with opposite gradients (approximate).
 """
 
 from collections.abc import Callable, Iterable
@@ -46,14 +46,13 @@ class RncConfig:
     epochs: passes over the samples.
     batch_size: samples per step.
     learning_rate: the peak of the schedule, for SGD with momentum.
-    schedule: `cosine` decays to 0 after `warmup` of the steps; `constant` after it
-      stays.
+    schedule: after the warm-up the rate decays to 0 (`cosine`) or stays (`constant`).
     warmup: the share of all steps in which the rate rises from 0.
     momentum: of SGD (Nesterov's).
     weight_decay: of all weights.
     augment: `none`, `flip`, or `flip_shift` (4 pixels of the stored image).
-    norm: BatchNorm with the statistics of the `batch`, or with its `running` ones, the
-      pretrained, which then stay as they are: better with few samples or small batches.
+    norm: BatchNorm uses the statistics of the `batch`, or the pretrained `running`
+      ones, which then never change: better with few samples or small batches.
     seed: of order and augmentation.
   """
 
@@ -89,7 +88,7 @@ class RncConfig:
 
 
 class RncModel(NamedTuple):
-  """Params of En and the layer W [C, d]; running BatchNorm statistics."""
+  """Params of En, the linear layer W [C, d], and running BatchNorm statistics."""
 
   params: resnet.Variables
   head: jax.Array
@@ -98,7 +97,7 @@ class RncModel(NamedTuple):
 
 @flags.pinned()
 def init(cfg: RncConfig, pretrained: resnet.Variables) -> RncModel:
-  """The pretrained network with a layer of zeros."""
+  """The pretrained network with a linear layer of zeros."""
   dim = resnet.build_resnet(cfg.encoder.name).dim
   head = jnp.zeros((cfg.num_classes, dim))
   return RncModel(pretrained["params"], head, pretrained["batch_stats"])
@@ -113,15 +112,15 @@ def train(
   stream: int = 0,
   sign: float = 1.0,
 ) -> RncModel:
-  """Goes on training `model` on the samples `ids` of `table`.
+  """Trains `model` further on the samples `ids` of `table`.
 
   Args:
     cfg: the settings.
-    model: where to start.
+    model: the model to start from.
     table: the images.
     ids: [m], at least one; their order does not matter.
-    stream: sub-models of one seed see their samples in orders of their own.
-    sign: -1 for ascent.
+    stream: gives sub-models with the same seed different orders of their samples.
+    sign: 1 for descent, -1 for ascent.
   """
   ids = np.sort(ids)
   size = batch_size(cfg, len(ids))
@@ -131,9 +130,9 @@ def train(
 
 
 def batch_size(cfg: RncConfig, count: int) -> int:
-  """B for `count` samples: a small shard has small batches.
+  """B for `count` samples, smaller for a small shard.
 
-  Powers of two, because each size is compiled.
+  Small sizes are powers of two, because each size has to be compiled.
   """
   return min(cfg.batch_size, max(8, 1 << (count - 1).bit_length()))
 
@@ -177,7 +176,7 @@ def schedule(cfg: RncConfig, total: int) -> Schedule:
   """The learning rate at step 1, 2, ..., `total`."""
   rise = int(cfg.warmup * total)
   if cfg.schedule == "constant":
-    # optax takes a warm-up of no steps for a rate that never rises.
+    # With a warm-up of 0 steps, optax would keep the rate at its start.
     start = 0.0 if rise else cfg.learning_rate
     made: Schedule = optax.warmup_constant_schedule(start, cfg.learning_rate, rise)
   else:
@@ -192,7 +191,7 @@ def _loop(
   rate: Schedule,
   sign: float,
 ) -> RncModel:
-  # Steps must not depend on what varies between requests: one executable serves all.
+  # Settings that vary between requests are removed, so that `_step` compiles once.
   fixed = dataclasses.replace(
     cfg,
     epochs=1,
@@ -202,7 +201,7 @@ def _loop(
     warmup=0.0,
   )
   opt_state = _momentum(fixed).init((model.params, model.head))
-  model = jax.tree.map(jnp.copy, model)  # steps overwrite what they are given
+  model = jax.tree.map(jnp.copy, model)  # `_step` donates its arguments
   for step, batch in enumerate(data):
     lr = np.float32(rate(step + 1))
     model, opt_state = _step(fixed, model, opt_state, batch, lr, np.float32(sign))

@@ -4,10 +4,10 @@
     M_i,r       = M_i,r-1 trained further on slices 1 ... r of shard i
     p(x)        = mean over shards of M_i,R(x), or the share of their votes
 
-To forget samples is to re-train the shards that they are in, from the last checkpoint
-before the first slice that changes. Shard and slice follow from a sample's id alone,
-and the retained ids are the only record of who is in: a sample that is gone cannot come
-back with a later request.
+To forget samples, their shards are re-trained from the last checkpoint before the first
+slice that changes. A sample's shard and slice depend on its id alone, and the retained
+ids are the only record of membership: a forgotten sample cannot come back with a later
+request.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from legonet_jax.core.digest import digest_tree
 from legonet_jax.core.ids import Ids, hash_ids
 from legonet_jax.core.samples import check_ids
 
-# Slices need a hash of their own: with the shard's, slices would follow the shards.
+# Slices need a hash of their own; with the shards' hash they would depend on the shard.
 _SLICE_SALT = 1 << 40
 
 
@@ -37,7 +37,7 @@ class SisaConfig:
     shards: s.
     slices: R, the slices of a shard. With R > 1 every shard keeps R checkpoints, and
       each stage has 2 / (R + 1) of the epochs, so that the work stays about the same
-      (a stage has at least one epoch: with few epochs it grows).
+      (it grows if epochs are few, because a stage has at least one).
     aggregate: the mean of the shards' probabilities, or their votes.
     seed: of the hash.
   """
@@ -55,10 +55,10 @@ class SisaConfig:
 
 
 class SisaState(NamedTuple):
-  """What SISA keeps.
+  """The state of SISA.
 
   Attributes:
-    settings: those of the fit: with others, ids would be looked for in wrong shards.
+    settings: of the fit; with others, ids would be looked up in wrong shards.
     ids: [m] int64, the retained samples, increasing.
     models: for each shard its R checkpoints; none for a shard without samples.
   """
@@ -69,11 +69,11 @@ class SisaState(NamedTuple):
 
 
 class SisaInfo(NamedTuple):
-  """What a request did.
+  """The work of a request.
 
   Attributes:
     shards_trained: how many shards were trained, in part or whole.
-    samples_passed: samples trained on, summed over stages (each counted once a stage).
+    samples_passed: samples trained on, summed over stages (once per stage).
     seconds: wall-clock time.
   """
 
@@ -104,14 +104,14 @@ def fit(
 def unlearn(
   cfg: SisaConfig, learner: Learner, state: SisaState, ids: ArrayLike
 ) -> tuple[SisaState, SisaInfo]:
-  """Forgets `ids`: bit for bit the state of a `fit` on the others."""
+  """Forgets `ids`: the result equals, bit for bit, a `fit` on the others."""
   return update(cfg, learner, state, ids, [])
 
 
 def learn(
   cfg: SisaConfig, learner: Learner, state: SisaState, ids: ArrayLike
 ) -> tuple[SisaState, SisaInfo]:
-  """Learns `ids`: bit for bit the state of a `fit` on all."""
+  """Learns `ids`: the result equals, bit for bit, a `fit` on all."""
   return update(cfg, learner, state, [], ids)
 
 
@@ -122,7 +122,7 @@ def update(
   began = time.perf_counter()
   if dataclasses.replace(state.settings, aggregate=cfg.aggregate) != cfg:
     raise errors.ConfigError(
-      "the state was made with other shards, slices or seed; hand in those of the fit"
+      "the state was made with other shards, slices or seed; pass those of the fit"
     )
   gone, new = check_ids(forget), check_ids(add)
   if not len(gone) + len(new):
@@ -145,7 +145,7 @@ def update(
   models, passed = [], []
   for shard, start in enumerate(first.tolist()):
     members, place = ids[shards == shard], slices[shards == shard]
-    # A shard that was empty has no checkpoint to go on from.
+    # A shard that was empty has no checkpoint to start from.
     start = start if len(state.models[shard]) == cfg.slices else 0
     kept = state.models[shard][:start]
     trained, samples = _train(cfg, learner, shard, kept, members, place)
@@ -186,7 +186,7 @@ def _train(
   members: Ids,
   slices: NDArray[np.int64],
 ) -> tuple[tuple[AnyModel, ...], int]:
-  """The R checkpoints of a shard, going on from those `kept`; samples passed."""
+  """The R checkpoints of a shard, trained on from those `kept`; samples passed."""
   if not len(members):
     return (), 0
   models, passed = list(kept), 0

@@ -1,4 +1,4 @@
-"""What `legonet predict` and `evaluate` share: what a run answers."""
+"""Class probabilities from a run, shared by `legonet predict` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legonet_jax import errors
 def answer(
   run: lego.runs.run.Run, rows: lego.store.rows.StoreRows
 ) -> NDArray[np.float32]:
-  """Class probabilities [m, C] of rows."""
+  """Class probabilities [m, C] of the rows' encodings [m, d]."""
   if not np.asarray(run.state.model.live).any():
     raise errors.RunError(
       "all adapters are masked, so there is nothing to answer from; run `legonet heal`"

@@ -1,4 +1,4 @@
-"""What the commands around a run share."""
+"""Helpers shared by the commands on a run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from legonet_jax.cli import console
 _MOST_SHOWN = 3
 
 
-def import_own(modules: Sequence[str]) -> None:
-  """Imports the user's modules, from the current folder as `python -m` would."""
+def import_own(modules: Sequence[str], option: str = "--import") -> None:
+  """Imports the user's modules, also from the current folder, as `python -m` does."""
   if modules and "" not in sys.path:
     sys.path.insert(0, "")
   for name in modules:
@@ -29,8 +29,8 @@ def import_own(modules: Sequence[str]) -> None:
       importlib.import_module(name)
     except ImportError as e:
       raise errors.ConfigError(
-        f"--import {name} cannot be imported ({e}); run the command in the folder where"
-        " it is, or install it"
+        f"{option} {name} cannot be imported ({e}); give the name of a module, without"
+        " .py, that is installed or in this folder"
       ) from None
 
 
@@ -40,7 +40,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def note(text: str) -> None:
-  """One line for people, beside the result."""
+  """Prints one line for people to standard error."""
   print(f"legonet: note: {console.one_line(text)}", file=sys.stderr, flush=True)
 
 
@@ -50,8 +50,8 @@ def show(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> None:
 
 
 def current(path: pathlib.Path) -> lego.runs.run.Run:
-  """The run to serve: accepted requests are finished first, if that can be done."""
-  run = lego.runs.run.load(path)  # a folder that is no run must not be touched
+  """The run to answer from, after finishing accepted requests if that is possible."""
+  run = lego.runs.run.load(path)  # fails for other folders, which stay untouched
   waiting = lego.runs.service.unfinished(path)
   if waiting:
     try:
@@ -67,7 +67,7 @@ def current(path: pathlib.Path) -> lego.runs.run.Run:
 
 
 def tell_notes(session: lego.runs.session.Session) -> None:
-  """Says what happened to requests besides the one that was made."""
+  """Prints what happened to requests other than the user's own."""
   for text in session.notes[:_MOST_SHOWN]:
     note(text)
   if len(session.notes) > _MOST_SHOWN:
@@ -75,16 +75,16 @@ def tell_notes(session: lego.runs.session.Session) -> None:
 
 
 def tell_environment(run: lego.runs.run.Run) -> None:
-  """Says so if the run was trained somewhere else."""
+  """Prints a note if the run was trained on another environment."""
   other = lego.runs.run.foreign(run)
   if other:
     parts = [
       f"{name} {there!r}, here {here!r}" for name, (there, here) in other.items()
     ]
     note(
-      f"the run was trained on another environment ({'; '.join(parts)}): what is"
-      " trained here may differ in the last bits, so the next request that trains does"
-      " so for all adapters"
+      f"the run was trained on another environment ({'; '.join(parts)}): weights"
+      " trained here may differ in the last bits, so the next request that trains will"
+      " train all adapters"
     )
 
 
@@ -110,16 +110,16 @@ def check_out(
   is_ours: Callable[[pathlib.Path], bool],
   run: pathlib.Path | None = None,
 ) -> None:
-  """Finds out before the work whether its result can be written to `path`.
+  """Checks before any work whether its result can be written to `path`.
 
   Args:
-    option: what names the file on the command line.
+    option: the command-line option that names the file.
     path: the file.
-    is_ours: whether a file that is there is an earlier result, which may be replaced.
-    run: a run that the file must not be in: there, others' files are leftovers.
+    is_ours: whether an existing file is an earlier result, which may be replaced.
+    run: a run that must not contain the file, because `verify` would reject it there.
 
   Raises:
-    ConfigError: if it cannot, or if something else would be lost.
+    ConfigError: if `path` cannot be written, or holds something else.
   """
   problem = ""
   if path.is_dir():
@@ -129,7 +129,7 @@ def check_out(
   elif not path.parent.is_dir():
     problem = f"cannot be written: there is no folder {path.parent}; make it first"
   elif not os.access(path.parent, os.W_OK):
-    problem = "is where nothing can be written; name another folder"
+    problem = "is in a folder that cannot be written; name another folder"
   elif run is not None and run.resolve() in path.resolve().parents:
     problem = f"is inside of {run}, which holds its own files only; name another folder"
   elif path.is_file() and path.stat().st_size and not is_ours(path):
@@ -139,7 +139,7 @@ def check_out(
 
 
 def as_ids(values: list[int]) -> lego.core.ids.Ids:
-  """Ids of the command line as int64."""
+  """Ids from the command line as int64."""
   try:
     return np.asarray(values, np.int64)
   except OverflowError:
@@ -147,7 +147,7 @@ def as_ids(values: list[int]) -> lego.core.ids.Ids:
 
 
 def wanted_ids(args: argparse.Namespace) -> lego.core.ids.Ids | None:
-  """The ids that `--ids` or `--ids-file` name."""
+  """The ids that `--ids` or `--ids-file` names, or None."""
   if args.ids is not None:
     return as_ids(args.ids)
   return read_ids_file(args.ids_file) if args.ids_file is not None else None

@@ -8,8 +8,8 @@ import legonet_jax as lego
 from legonet_jax.cli import common, request
 
 TEXT = """\
-Merges the stores with learned rows that the run owns into one, without erased rows. The
-model does not change.
+Merges the stores that the run owns (rows learned from .npz files) into one, without
+erased rows. The model does not change.
 """
 
 

@@ -1,4 +1,4 @@
-"""What commands share to talk to a person: lines and progress bars."""
+"""Lines and progress bars for people, shared by all commands."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import tqdm
 
 import legonet_jax as lego
 
-# A line keeps its end, where messages say what to do.
+# A cut line keeps its end, because messages end with the cure.
 _LONGEST, _END = 1000, 250
 
 
 def one_line(text: object) -> str:
-  r"""`text` in one line that every terminal can show, long ones cut in the middle.
+  r"""`text` as one line that every terminal can show; a long one is cut in the middle.
 
-  Names of files may hold line breaks, codes that steer a terminal, and bytes that are
-  no characters. They appear as Python writes them: `\x1b`, `\udcff`.
+  File names may hold line breaks, terminal escape codes, and bytes that are no
+  characters. They appear as Python writes them: `\x1b`, `\udcff`.
   """
   words = " ".join(str(text).split())
   line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
@@ -28,12 +28,12 @@ def one_line(text: object) -> str:
 
 
 def complain(text: object) -> None:
-  """The one line that says why a command did not do what it was asked to."""
+  """Prints the one line that says why a command failed."""
   print(f"legonet: error: {one_line(text)}", file=sys.stderr)
 
 
 def sayer(quiet: bool) -> Callable[[str], None]:
-  """A function that prints a line, or nothing where only JSON is wanted."""
+  """A function that prints a line, or does nothing if `quiet` (JSON output)."""
 
   def say(line: str) -> None:
     if not quiet:
@@ -44,7 +44,7 @@ def sayer(quiet: bool) -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def bar(title: str, quiet: bool) -> Iterator[lego.runtime.callbacks.Progress]:
-  """A progress bar on standard error; only where a person can see it move."""
+  """A progress bar on standard error, shown only if that is a terminal."""
   with tqdm.tqdm(
     desc=title,
     disable=quiet or not sys.stderr.isatty(),

@@ -1,4 +1,4 @@
-"""`legonet doctor`: known answers, to find out whether this JAX computes rightly."""
+"""`legonet doctor`: checks by known answers whether this JAX computes correctly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _environment() -> dict[str, str]:
-  """The environment, or why there is none: a backend may fail to start at all."""
+  """The environment, or the error if the backend does not even start."""
   try:
     return lego.environment()
   except Exception as e:

@@ -1,4 +1,4 @@
-"""`legonet encode`: a dataset's encodings, computed once, into a store."""
+"""`legonet encode`: computes a dataset's encodings once and keeps them in a store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import legonet_jax as lego
 from legonet_jax import errors
 
 TEXT = """\
-Encodes every image of a dataset, once, and keeps the encodings in a store.
+Encodes every image of a dataset once and keeps the encodings in a store.
 
 examples:
   legonet encode --dataset cifar10 --encoder resnet34 --size 224 --out cifar10_224
   legonet encode --dataset photos/ --weights my_resnet50.pth --encoder resnet50 --out e
   legonet encode --dataset cifar10 --data ~/cifar --split test --limit 1000 --out small
 
-Stop it whenever you like and run the same command again: it goes on where it was.
+Stop it whenever you like: the same command continues where it stopped.
 """
 
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
   lego.encoder.encode.check(spec)
   if args.limit is not None and args.limit < 1:
     raise errors.ConfigError(f"--limit is {args.limit}; it must be at least 1")
-  import jax  # here, because --help can do without
+  import jax  # here, because --help does not need it
 
   devices = len(jax.devices())
   batch = _default_batch(args.size, devices) if args.batch is None else args.batch
@@ -92,7 +92,7 @@ def describe(
   devices: int,
   storage: str,
 ) -> dict[str, Any]:
-  """All that the bits of a store depend on. No times: equal stores are equal bytes."""
+  """Everything that a store's bytes depend on; no times, so equal data, equal bytes."""
   how: dict[str, Any] = {
     "encoder": spec.name,
     "size": spec.size,
@@ -123,7 +123,7 @@ def _encode_all(
   batch: int,
   progress: bool,
 ) -> int:
-  """Encodes what is missing and completes the store; how many rows that were."""
+  """Encodes the missing rows and completes the store; returns how many they were."""
   first, total = writer.rows, len(dataset.ids)
   bar = tqdm.tqdm(
     total=total, initial=first, unit=" images", disable=not progress, smoothing=0.05
@@ -138,7 +138,8 @@ def _encode_all(
         bar.update(len(rows))
     lego.store.write.finish(writer, dataset.ids, dataset.labels, dataset.split)
   except errors.LegoError:
-    # A damaged image, or numbers that do not fit: what mends it changes the store.
+    # A damaged image, or numbers too large for the storage type: the corrected input
+    # makes another store, so this beginning is useless.
     lego.store.write.discard(writer)
     raise
   return total - first
@@ -161,7 +162,7 @@ def _report(
 
 
 def _default_batch(size: int, devices: int) -> int:
-  """About as many pixels per step at any size: small maps need many images."""
+  """Images per step; about the same number of pixels at any image size."""
   images = min(128, max(8, 16 * 224**2 // size**2 // 8 * 8))
   import jax
 

@@ -11,8 +11,8 @@ from legonet_jax import errors
 from legonet_jax.cli import answers as answers_lib, common, table as table_lib
 
 TEXT = """\
-The share of right answers on the test samples of the run's store (or of --encodings),
-and on the samples that the model holds.
+Prints the accuracy on the test samples of the run's store (or of --encodings), and on
+the samples that the model holds.
 
 example:
   legonet evaluate run

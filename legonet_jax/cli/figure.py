@@ -10,7 +10,7 @@ import legonet_jax as lego
 
 def quickstart(path: pathlib.Path, results: list[dict[str, Any]]) -> None:
   """Saves accuracy before and after each task, and its time against a refit."""
-  import matplotlib  # here, because it takes long to import
+  import matplotlib  # here, because the import is slow
 
   matplotlib.use("Agg")
   from matplotlib import pyplot

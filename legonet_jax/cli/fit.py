@@ -1,4 +1,4 @@
-"""`legonet fit`: a run on an encoding store."""
+"""`legonet fit`: makes a run from an encoding store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from legonet_jax.cli import common, console, signed
 
 TEXT = """\
 Fits a LegoNet on the training samples of an encoding store and keeps it in a run
-folder: checkpoint, journal, requests. From then on the store is the run's: requests to
-forget erase rows in it. Interrupted, run the same command again.
+folder: checkpoint, journal, requests. From then on the store belongs to the run:
+requests to forget erase rows in it. If it is interrupted, run the same command again.
 
 examples:
   legonet encode --dataset cifar10 --encoder resnet34 --out cifar10_224
@@ -26,9 +26,10 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the options of the command; what is not given is the library's default."""
+  """Adds the options of the command; their defaults are the library's."""
   add = parser.add_argument
-  add("store", type=pathlib.Path, metavar="STORE", help="from encode, import-encodings")
+  add("store", type=pathlib.Path, metavar="STORE",
+      help="made by encode or import-encodings")  # fmt: skip
   add("--out", required=True, type=pathlib.Path, metavar="RUN", help="the new run")
   add("--adapters", type=int, metavar="N", help="n (100)")
   add("--top-k", type=int, metavar="K", help="k (10)")
@@ -43,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
       help="auto: sqrt for ridge, l2 for sgd")  # fmt: skip
   add("--feature-range", type=float, help="needed for --feature-map none")
   add("--aggregate", choices=("auto", "probs", "logits"),
-      help="what is averaged; auto: logits for ridge, probs for sgd")  # fmt: skip
+      help="average these; auto: logits for ridge, probs for sgd")  # fmt: skip
   add("--solver", default="ridge", metavar="SOLVER",
-      help="ridge, a closed form; sgd, the paper's training; or MODULE:CLASS, one of"
-      " your own (ridge)")  # fmt: skip
+      help="ridge (closed form), sgd (the paper's training), or MODULE:CLASS, a solver"
+      " of your own (ridge)")  # fmt: skip
   add("--set", dest="fields", action="append", default=[], metavar="NAME=VALUE",
       help="a setting of your own solver")  # fmt: skip
   add("--penalty", type=float, help="of ridge (0.01)")
@@ -54,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   add("--batch-size", type=int, help="of sgd (64)")
   add("--optimizer", help="of sgd, a name of optax (adam)")
   add("--learning-rate", type=float, help="of sgd (0.1)")
-  add("--lanes", type=int, help="of sgd, adapters side by side (2)")
+  add("--lanes", type=int, help="of sgd, adapters trained side by side (2)")
   add("--ids-file", type=pathlib.Path, metavar="FILE", help="only these samples")
   signed.add_key(parser)
 
@@ -112,8 +113,9 @@ def _solver(args: argparse.Namespace) -> Any:
   """The solver that the options describe."""
   if args.fields and args.solver in ("ridge", "sgd"):
     raise errors.ConfigError(
-      f"--set is for solvers of your own; {args.solver} has options, see --help"
+      f"--set is for solvers of your own; {args.solver} has its own options, see --help"
     )
+  _require_no_others_options(args)
   if args.solver == "ridge":
     return lego.Ridge(**_without_none({"penalty": args.penalty}))
   if args.solver == "sgd":
@@ -130,18 +132,35 @@ def _solver(args: argparse.Namespace) -> Any:
   return _own_solver(args)
 
 
+_OF_SOLVER = {
+  "ridge": ("penalty",),
+  "sgd": ("epochs", "batch_size", "optimizer", "learning_rate", "lanes"),
+}
+
+
+def _require_no_others_options(args: argparse.Namespace) -> None:
+  """Raises if an option is given that the chosen solver does not have."""
+  for solver, options in _OF_SOLVER.items():
+    for option in options:
+      if solver != args.solver and getattr(args, option) is not None:
+        raise errors.ConfigError(
+          f"--{option.replace('_', '-')} is an option of {solver}, and the solver is"
+          f" {errors.brief(args.solver)}; leave it out, or add --solver {solver}"
+        )
+
+
 def _own_solver(args: argparse.Namespace) -> Any:
-  """An object of MODULE:CLASS, which the user's --import, or this, imports."""
+  """An instance of MODULE:CLASS; imports the module."""
   module, _, name = args.solver.partition(":")
   if not (module and name):
     raise errors.ConfigError(
       f"--solver is {errors.brief(args.solver)}; give ridge, sgd or MODULE:CLASS"
     )
-  common.import_own([module])
+  common.import_own([module], "--solver")
   kind = getattr(sys.modules[module], name, None)
   if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
     raise errors.ConfigError(
-      f"{module} has no dataclass {name}; a solver is one, see docs/extending.md"
+      f"{module} has no dataclass {name}; a solver must be one, see docs/extending.md"
     )
   fields: dict[str, Any] = {}
   for text in args.fields:
@@ -152,6 +171,13 @@ def _own_solver(args: argparse.Namespace) -> Any:
       fields[field] = json.loads(value)
     except ValueError:
       fields[field] = value
+  known = [field.name for field in dataclasses.fields(kind) if field.init]
+  for field in fields:
+    if field not in known:
+      raise errors.ConfigError(
+        f"{name} has no setting {errors.brief(field)} for --set; it has"
+        f" {', '.join(known) or 'none'}"
+      )
   try:
     return kind(**fields)
   except TypeError as e:

@@ -8,8 +8,8 @@ import legonet_jax as lego
 from legonet_jax.cli import common, request
 
 TEXT = """\
-Trains the adapters that `unlearn --defer` has masked. Afterwards the state is bit for
-bit that of a fresh fit on what remains.
+Trains the adapters that `unlearn --defer` has masked. Afterwards the state equals, bit
+for bit, a fresh fit on the remaining samples.
 """
 
 

@@ -1,4 +1,4 @@
-"""`legonet history`: what has happened to a run."""
+"""`legonet history`: prints a run's journal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from legonet_jax import errors
 from legonet_jax.cli import common
 
 TEXT = """\
-The journal, one line per entry. With the salt of a request and ids, the entries about
-them: it shows that a sample was forgotten, to those who know both, and to nobody else.
+Prints the journal, one line per entry. With --salt and --ids, only the entries about
+these ids: only somebody who knows both can see that a sample was forgotten.
 
 examples:
   legonet history run
@@ -23,8 +23,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
   common.add_run(parser)
-  parser.add_argument("--salt", metavar="HEX", help="of a request")
-  parser.add_argument("--ids", type=int, nargs="+", metavar="ID", help="to look up")
+  parser.add_argument("--salt", metavar="HEX", help="the salt of a request")
+  parser.add_argument("--ids", type=int, nargs="+", metavar="ID", help="ids to look up")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _about(entries: list[lego.runs.journal.Entry], salt: str, ids: list[int]) -> Any:
-  """The entries of requests that named one of `ids` under `salt`."""
+  """The entries of requests with one of `ids`, hashed with `salt`."""
   try:
     raw = bytes.fromhex(salt)
   except ValueError:

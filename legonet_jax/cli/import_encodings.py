@@ -1,4 +1,4 @@
-"""`legonet import-encodings`: a store from encodings that were made elsewhere."""
+"""`legonet import-encodings`: makes a store from encodings computed elsewhere."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from legonet_jax import errors
 
 _LONGEST_NAME = 300
 TEXT = """\
-Makes a store from encodings that were made elsewhere.
+Makes a store from encodings that were computed elsewhere.
 
-FILE.npz holds `encodings` [N, d] and `labels` [N], and if you have them `ids` [N] (else
-the row numbers), `split` [N] (0 train, 1 test; else all train) and `classes` [C], the
+FILE.npz holds `encodings` [N, d] and `labels` [N]. Optional are `ids` [N] (default: the
+row numbers), `split` [N] (0 train, 1 test; default: all train) and `classes` [C], the
 names of the labels 0 ... C - 1.
 
 examples:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   add = parser.add_argument
   add("file", type=pathlib.Path, metavar="FILE.npz")
   add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
-  add("--encoder", default="unknown", help="what made them; kept in meta.json")
+  add("--encoder", default="unknown", help="a name to keep in meta.json (unknown)")
   add("--storage", choices=("float32", "float16"), default="float32")
 
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     table = lego.data.encodings.make_table(args.file, _embedded())
   else:
     table = lego.data.encodings.read_encodings(args.file)
-  # Infinity is what a number too large for the storage type becomes.
+  # A number too large for the storage type becomes infinity, which is refused below.
   with np.errstate(over="ignore"):
     rows = table.encodings.astype(args.storage)
   bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))

@@ -1,4 +1,4 @@
-"""`legonet keygen`: a pair of keys for signing certificates and journal heads."""
+"""`legonet keygen`: makes a key pair for signing certificates and journal heads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import legonet_jax as lego
 from legonet_jax.cli import common
 
 TEXT = """\
-Makes an Ed25519 key for signing: KEY, the private key, which only you may read and
-which has no password; and KEY.pub, the public key, for everybody who checks your
-signatures. Hand KEY.pub (or the key id) over in a way that others trust. Nothing is
+Makes an Ed25519 key pair for signing. KEY is the private key: it has no password, and
+only you may read it. KEY.pub is the public key, for everybody who checks your
+signatures. Hand over KEY.pub (or the key id) in a way that others trust. Nothing is
 overwritten.
 
 examples:

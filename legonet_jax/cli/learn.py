@@ -14,10 +14,10 @@ from legonet_jax.cli import common, request, table as table_lib
 TEXT = """\
 Learns new samples. Rows of an .npz (encodings, labels, ids, classes) are copied into
 the run; a store stays where it is and becomes one of the run's stores. Without
---encodings, rows of the run's stores that the model does not hold.
+--encodings, --ids names rows of the run's stores that the model does not hold.
 
-Labels are matched by the names of their classes. A sample that the run has forgotten is
-refused unless --allow-relearn says that it shall come back.
+Labels are matched by class names. A sample that the run has forgotten is refused; give
+--allow-relearn to bring it back.
 
 examples:
   legonet learn run --encodings new.npz
@@ -42,7 +42,10 @@ def run(args: argparse.Namespace) -> int:
   ids = common.wanted_ids(args)
   if args.encodings is None:
     if ids is None:
-      raise errors.EmptyRequestError("name samples with --ids, or new --encodings")
+      raise errors.EmptyRequestError(
+        "the request names no sample; give new --encodings, or --ids of rows in the"
+        " run's own stores"
+      )
     return request.carry_out_command(
       args,
       "learn",
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def _find_new(
   args: argparse.Namespace, there: lego.core.ids.Ids, run: lego.runs.run.Run
 ) -> lego.core.ids.Ids:
-  """Those of the ids `there` that the run does not hold."""
+  """The ids in `there` that the run does not hold."""
   new = np.setdiff1d(there, run.state.ids)
   known = len(there) - len(new)
   if not len(new):
@@ -80,7 +83,7 @@ def _new_samples(
   table: table_lib.InputTable,
   ids: lego.core.ids.Ids | None,
 ) -> lego.runs.requests.Request:
-  """The request to learn rows of a store or of an `.npz`."""
+  """A request to learn rows of a store or of an `.npz`."""
   rows = table.rows
   if ids is None:
     ids = _find_new(args, rows.ids[rows.split == lego.data.dataset.TRAIN], run)

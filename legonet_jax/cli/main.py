@@ -1,7 +1,7 @@
 """`legonet COMMAND ...`: finds the command and turns errors into one clear line.
 
-Exit codes: 0 done, 1 a proof failed, 2 bad input, 130 interrupted. The module of a
-command is imported when it is asked for, and JAX when it works.
+Exit codes: 0 done, 1 a proof failed, 2 bad input, 130 interrupted. Only the module of
+the wanted command is imported, and JAX only when the command runs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ COMMANDS = {
   "learn": "learn new samples, durably",
   "heal": "train masked adapters",
   "compact": "merge the run's own stores",
-  "status": "where a run stands",
+  "status": "the state of a run: samples, adapters, waiting requests",
   "history": "the journal of a run",
   "verify": "check a run, or a certificate without the run",
   "repair": "make a damaged checkpoint again",
@@ -37,7 +37,7 @@ COMMANDS = {
 
 
 class _Parser(argparse.ArgumentParser):
-  """A parser that complains as the commands do: in one line, and nothing else."""
+  """A parser that reports errors in one line, as the commands do."""
 
   def error(self, message: str) -> NoReturn:
     console.complain(f"{message}; see `{self.prog} --help`")
@@ -60,7 +60,7 @@ def make_parser(wanted: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     action="append",
     default=[],
     metavar="MODULE",
-    help="import this first: where a solver of your own is defined",
+    help="import this module first; it defines a solver of your own",
   )
   commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
   for name, brief in COMMANDS.items():
@@ -78,9 +78,9 @@ def make_parser(wanted: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command and returns its exit code."""
-  # XLA takes executables from its own cache for foreign ones on most Intel processors
-  # and says so in pages of text (openxla/xla 44565). What really fails is an exception.
-  # JAX reads this when it is imported.
+  # On most Intel processors XLA mistakes executables from its own cache for foreign
+  # ones and prints pages of warnings (openxla/xla 44565). Real failures are exceptions.
+  # JAX reads this variable when it is imported.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   _prepare_output()
   begun = False
@@ -94,8 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.flush()
     return code
   except BrokenPipeError:
-    # The reader has seen enough (`legonet predict ... | head`). What is left in the
-    # buffer goes nowhere, so that Python does not complain about it at its end.
+    # The reader has closed the pipe (`legonet predict ... | head`). The buffer's rest
+    # goes to /dev/null, so that Python does not report it when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
   except errors.LegoError as e:
@@ -119,17 +119,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_output() -> None:
-  """Makes sure that no output, nor the lack of a place for it, ends a command."""
+  """Keeps closed streams and unprintable characters from ending a command."""
   for name in ("stdout", "stderr"):
     if getattr(sys, name) is None:  # the caller has closed it: `legonet ... >&-`
-      setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (to the very end)
+      setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open until the end)
   if isinstance(sys.stdout, io.TextIOWrapper):
-    # A name that the terminal's encoding lacks is no reason to lose the rest.
+    # One character that the terminal's encoding lacks must not lose all output.
     sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _tell(e: OSError) -> str:
-  """What the system refuses, and of which file."""
+  """The system's error and the file that it is about."""
   name = e.filename2 or e.filename
   if e.strerror is None or not isinstance(name, (str, bytes)):
     return str(e)

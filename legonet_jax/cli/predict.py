@@ -1,4 +1,4 @@
-"""`legonet predict`: class probabilities of encodings."""
+"""`legonet predict`: prints class probabilities of encodings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from legonet_jax import errors
 from legonet_jax.cli import answers as answers_lib, common, table as table_lib
 
 TEXT = """\
-Class probabilities of encodings. Masked adapters (unlearn --defer) take no part:
+Prints class probabilities of encodings. Masked adapters (unlearn --defer) are not used:
 answers come from the k nearest of the others.
 
 examples:
@@ -33,10 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   common.add_run(parser)
   add = parser.add_argument
   add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz", required=True)
-  add("--split", choices=(*_SPLITS, "all"), default="all", help="rows (all)")
+  add("--split", choices=(*_SPLITS, "all"), default="all", help="which rows (all)")
   add("--ids", type=int, nargs="+", metavar="ID", help="only these rows")
   add("--out", type=pathlib.Path, metavar="FILE.npz",
-      help="ids, probabilities and classes; else they are printed")  # fmt: skip
+      help="write ids, probabilities and classes here instead of printing"
+      " them")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _are_answers(path: pathlib.Path) -> bool:
-  """Whether a file is what an earlier `predict` has written."""
+  """Whether an earlier `predict` has written this file."""
   try:
     with lego.io.untrusted.open_plain(path) as file, zipfile.ZipFile(file) as archive:
       return {*archive.namelist()} == _ANSWERS

@@ -1,4 +1,4 @@
-"""`legonet quickstart`: fit, forget, and prove it, on the embedded data."""
+"""`legonet quickstart`: fits, forgets, and proves it, on the embedded data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from legonet_jax.cli import common, console, figure
 TEXT = """\
 Fits a LegoNet on 6,000 real CIFAR-10 encodings that come with the package, forgets
 random samples one request at a time, then a whole class, and proves by digest that each
-result is bit for bit a fresh fit on what remains. Exit code 1 if a proof fails.
+result equals, bit for bit, a fresh fit on the remaining samples. Exit code 1 if a proof
+fails.
 """
 
 
@@ -27,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument("--adapters", type=int, default=100, metavar="N", help="n (100)")
   parser.add_argument("--top-k", type=int, default=10, metavar="K", help="k (10)")
   parser.add_argument(
-    "--forget", type=int, default=100, metavar="M", help="random samples (100)"
+    "--forget", type=int, default=100, metavar="M", help="M random samples (100)"
   )
   parser.add_argument(
-    "--forget-class", type=int, default=5, metavar="C", help="class (5: dog)"
+    "--forget-class", type=int, default=5, metavar="C", help="this class (5: dog)"
   )
   parser.add_argument("--seed", type=int, default=0, help="of keys and weights (0)")
   parser.add_argument(
@@ -109,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace, train: lego.data.embedded.EmbeddedSplit) -> None:
-  """Finds out before the work what would go wrong after it."""
+  """Checks all options before any work, also those that are needed only at its end."""
   if not 1 <= args.forget <= len(train.ids) // 2:
     raise errors.ConfigError(
       f"--forget is {args.forget}; give 1 to {len(train.ids) // 2}"
@@ -119,8 +120,8 @@ def _check(args: argparse.Namespace, train: lego.data.embedded.EmbeddedSplit) ->
   left = len(train.ids) - args.forget - int(np.sum(train.labels == args.forget_class))
   if args.adapters > left:
     raise errors.ConfigError(
-      f"--adapters is {args.adapters}; {left} samples may be left to anchor them,"
-      " give at most that many"
+      f"--adapters is {args.adapters}; only {left} samples may be left in the end, and"
+      " each adapter needs one as anchor; give at most that many"
     )
   if args.figure.suffix not in (".png", ".pdf", ".svg"):
     raise errors.ConfigError(
@@ -134,7 +135,7 @@ def _accuracy_on(
   train: lego.data.embedded.EmbeddedSplit,
   test: lego.data.embedded.EmbeddedSplit,
 ) -> Any:
-  """A function of a state (and forgotten ids): accuracy on retain, unlearn and test."""
+  """A function that gives a state's accuracy on retain, unlearn and test samples."""
   both = np.concatenate([train.encodings, test.encodings])
   truth = np.concatenate([train.labels, test.labels])
 
@@ -166,7 +167,7 @@ def _forget(
   forgotten: NDArray[np.int64],
   quiet: bool,
 ) -> tuple[dict[str, Any], lego.LegoState]:
-  """Carries out `requests` one after the other and refits, to compare."""
+  """Carries out `requests` one by one, then refits to compare."""
   before = accuracy(state, forgotten)
   infos = []
   start = time.perf_counter()

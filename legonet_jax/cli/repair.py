@@ -1,4 +1,4 @@
-"""`legonet repair`: a way back from a damaged checkpoint."""
+"""`legonet repair`: makes a damaged checkpoint again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from legonet_jax.cli import common, console
 
 TEXT = """\
 Makes a damaged checkpoint again: fits on the retained samples in the stores, and proves
-by the digest in the journal that it is the state that was lost.
+by the digest in the journal that the new state equals the lost one.
 """
 
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     mended, proved = lego.runs.repair.repair(args.path, progress)
     session, _ = lego.runs.service.carry_out(
       args.path, None, progress
-    )  # what has come in
+    )  # requests that have arrived meanwhile
   common.tell_notes(session)
   value = {"digest": mended.manifest.digest, "proved": proved}
   why = "equal to the lost one" if proved else "NOT comparable with the lost one"

@@ -1,10 +1,12 @@
-"""What `legonet unlearn`, `learn`, `heal` and `compact` share: one request on a run."""
+"""One request to a run: shared by `legonet unlearn`, `learn`, `heal` and `compact`."""
 
 from __future__ import annotations
 
 import argparse
 import pathlib
 from typing import Any
+
+import numpy as np
 
 import legonet_jax as lego
 from legonet_jax import errors
@@ -13,6 +15,7 @@ from legonet_jax.cli import common, console, signed
 _SHOWN = ("before", "after", "adapters", "masked", "samples", "seconds", "lost")
 
 _MOST_SECONDS = 1e6
+_MOST_IDS = 10
 
 
 def add_ids(group: Any) -> None:
@@ -23,21 +26,21 @@ def add_ids(group: Any) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-  """Adds what all requests take: `--queue`, `--wait`, `--sign-key`."""
+  """Adds the options of all requests: `--queue`, `--wait`, `--sign-key`."""
   parser.add_argument(
     "--queue",
     action="store_true",
     help="if another process works on the run, let it do this too",
   )
   parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS",
-                      help="wait that long for another process (0)")  # fmt: skip
+                      help="wait up to SECONDS for another process (0)")  # fmt: skip
   signed.add_key(parser)
 
 
 def carry_out_command(
   args: argparse.Namespace, kind: str, make: lego.runs.service.MakeRequest
 ) -> int:
-  """Carries out the request that `make` makes of the run, and shows how it ended."""
+  """Carries out the request that `make` returns for the run, and shows the outcome."""
   if not 0 <= args.wait <= _MOST_SECONDS:
     raise errors.ConfigError(f"--wait is {args.wait}; give 0 to {_MOST_SECONDS}")
   key = signed.load_key(args)
@@ -54,7 +57,7 @@ def carry_out_command(
 
   lego.runs.layout.read_settings(
     lego.runs.layout.Layout(args.path)
-  )  # no other folder may be touched
+  )  # fails for a folder that is no run, which stays untouched
   try:
     with console.bar(kind, quiet=args.json) as progress:
       session, receipt = lego.runs.service.carry_out(
@@ -76,6 +79,7 @@ def carry_out_command(
     "kind": kind,
     "status": "waiting" if entry["event"] == "accepted" else entry["event"],
     "count": len(made[-1].ids),
+    "ids": np.sort(made[-1].ids).tolist(),
     "salt": receipt.salt,
     "head": session.entries[-1]["hash"],
     **{k: v for k, v in entry.items() if k in _SHOWN},
@@ -85,7 +89,7 @@ def carry_out_command(
 
 
 def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int:
-  """Leaves the request to the process that holds the run, or to us if it is gone."""
+  """Queues the request for the process at work; does it here if that has ended."""
   run = lego.runs.run.load(args.path)
   request = make(run)
   if request.kind == "unlearn":
@@ -98,6 +102,7 @@ def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int
     "kind": request.kind,
     "status": "queued",
     "count": len(request.ids),
+    "ids": np.sort(request.ids).tolist(),
     "salt": request.salt.hex(),
   }
   try:
@@ -111,9 +116,9 @@ def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int
 
 
 def _tell(value: dict[str, Any]) -> str:
-  what = (
-    f"{value['kind']} {value['count']} samples" if value["count"] else value["kind"]
-  )
+  what: str = value["kind"]
+  if value["count"]:
+    what += f" {value['count']} sample{'s' if value['count'] > 1 else ''}"
   lines = [f"{what}: {value['status']}"]
   if "after" in value:
     lines.append(
@@ -126,5 +131,10 @@ def _tell(value: dict[str, Any]) -> str:
       f"  {value['lost']} more were forgotten: another run has erased their rows"
     )
   if value["count"]:
+    shown = " ".join(str(i) for i in value["ids"][:_MOST_IDS])
+    more = value["count"] - _MOST_IDS
+    lines.append(
+      f"  ids    {shown}" + (f" and {more} more (--json)" if more > 0 else "")
+    )
     lines.append(f"  salt   {value['salt']}")
   return "\n".join(lines)

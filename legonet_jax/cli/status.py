@@ -1,4 +1,4 @@
-"""`legonet status`: where a run stands."""
+"""`legonet status`: prints the state of a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from legonet_jax import errors
 from legonet_jax.cli import common
 
 TEXT = """\
-Where a run stands: samples, adapters, masked ones, requests that are not complete, its
-stores. Requests that a crash has interrupted are finished first, if that can be done.
+Prints the state of a run: samples, adapters, masked adapters, requests that are not
+complete, stores. Requests that a crash has interrupted are finished first, if possible.
 """
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
   common.add_run(parser)
   parser.add_argument("--salts", action="store_true",
-                      help="also the salts of waiting requests")  # fmt: skip
+                      help="also print the salts of waiting requests")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _salts(run: lego.runs.run.Run) -> dict[str, str]:
-  """The salts of waiting requests whose files we may read."""
+  """By name, the salts of waiting requests whose files we may read."""
   found = {}
   for name in lego.runs.requests.waiting(run.layout.requests):
     try:

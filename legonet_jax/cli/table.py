@@ -1,4 +1,4 @@
-"""Rows for a command, from an encoding store or an `.npz` file, all of them checked."""
+"""Reads and checks the rows of an encoding store or an `.npz` file, for commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legonet_jax import errors
 
 
 class InputTable(NamedTuple):
-  """Rows, and the names of their labels if they are known."""
+  """Rows, and their class names if they are known."""
 
   rows: lego.store.rows.StoreRows
   classes: lego.store.read.Classes
@@ -27,7 +27,7 @@ def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
     labels: whether an `.npz` needs labels.
 
   Raises:
-    DataError: if it is neither, or a column is wrong.
+    DataError: if `path` is neither, or a column is wrong.
   """
   if lego.store.read.is_store(path):
     found = lego.store.rows.read(path)
@@ -52,7 +52,7 @@ def take(
 def take_ids(
   rows: lego.store.rows.StoreRows, ids: lego.core.ids.Ids, where: pathlib.Path
 ) -> lego.store.rows.StoreRows:
-  """The rows of `ids` [m]; UnknownIdError if one is not there."""
+  """The rows of `ids` [m]; raises UnknownIdError if one is missing."""
   unknown = np.setdiff1d(ids, rows.ids)
   if len(unknown):
     raise errors.UnknownIdError(
@@ -67,29 +67,29 @@ def match_labels(
   where: pathlib.Path,
   numbers: bool,
 ) -> lego.store.rows.StoreRows:
-  """The rows with labels as numbers of a run's classes.
+  """The rows, their labels translated to the run's numbers by class names.
 
   Args:
-    table: what was read.
+    table: the rows, with their own labels.
     classes: the run's names of labels 0 ... C-1, if it has any.
-    where: what was read, for messages.
-    numbers: the caller says that labels are the run's numbers already.
+    where: the file or folder of the rows, for messages.
+    numbers: whether the labels are the run's numbers already.
 
   Raises:
-    SamplesMismatchError: if only one of the two has names.
-    SampleError: if a label's name is none of the classes.
+    SamplesMismatchError: if only one of table and run has names.
+    SampleError: if the run has no class of that name.
   """
   if numbers or (table.classes is None and classes is None):
     return table.rows
   if table.classes is None:
     raise errors.SamplesMismatchError(
-      f"{where} does not name its classes, and the run does; add an array `classes` to"
-      " it, or say that its labels are the run's numbers with --label-numbers"
+      f"{where} does not name its classes, but the run does; add an array `classes` to"
+      " it, or give --label-numbers if its labels are the run's numbers"
     )
   if classes is None:
     raise errors.SamplesMismatchError(
-      f"{where} names its classes, and the run does not; if its labels are the run's"
-      " numbers all the same, say so with --label-numbers"
+      f"{where} names its classes, but the run does not; give --label-numbers if its"
+      " labels are the run's numbers"
     )
   labels = lego.store.rows.renumber(
     table.rows.labels, table.classes, classes, str(where)

@@ -11,13 +11,14 @@ from legonet_jax import errors
 from legonet_jax.cli import common, request
 
 TEXT = """\
-Forgets samples for good. The request is on disk before anything changes; it is complete
+Forgets samples for good. The request is on disk before anything changes. It is complete
 when the new state is saved, the samples' rows are erased from the encoding store and
 every checkpoint that saw them is gone. After a crash the next command finishes it.
 
 Keep the salt, which is printed before the work begins: the journal names samples only
 by salted hashes, and `legonet history RUN --salt SALT --ids ID` shows that the request
-was carried out. While a request waits, `legonet status RUN --salts` shows it again.
+was carried out. While a request waits, `legonet status RUN --salts` prints its salt
+again.
 
 examples:
   legonet unlearn run --ids 17 42
@@ -35,14 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   request.add_ids(which)
   which.add_argument("--class", dest="of_class", metavar="C",
                      help="all samples of this class, by name or number")  # fmt: skip
-  which.add_argument("--random", type=int, metavar="M", help="M samples by --seed")
+  which.add_argument("--random", type=int, metavar="M", help="M random samples")
   which.add_argument("--erased", action="store_true",
-                     help="all whose rows another run has erased")  # fmt: skip
+                     help="all samples whose rows another run has erased")  # fmt: skip
   parser.add_argument("--seed", type=int, default=0, help="for --random (0)")
   parser.add_argument("--defer", action="store_true",
-                      help="mask now, train at the next `legonet heal`")  # fmt: skip
+                      help="mask adapters now, train them at the next"
+                      " `legonet heal`")  # fmt: skip
   parser.add_argument("--defer-over", type=int, default=-1, metavar="M",
-                      help="--defer if more than M adapters must train")  # fmt: skip
+                      help="--defer if more than M adapters must be"
+                      " trained")  # fmt: skip
   request.add_options(parser)
 
 
@@ -67,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _NothingLostError(errors.LegoError):
-  """`--erased`, and no other run has erased anything."""
+  """Raised by `--erased` if no other run has erased a retained sample."""
 
 
 def _select(args: argparse.Namespace, run: lego.runs.run.Run) -> lego.core.ids.Ids:
-  """The ids that the options mean, against the last good state."""
+  """The ids that the options select from the run's samples."""
   ids = common.wanted_ids(args)
   if ids is not None:
     return ids
@@ -101,7 +104,7 @@ def _class_number(text: str, run: lego.runs.run.Run) -> int:
   if run.classes is not None and text in run.classes:
     return run.classes.index(text)
   names = "" if run.classes is None else f" or one of {', '.join(run.classes[:20])}"
-  # No number of classes has more digits, and Python converts only so many.
+  # Python refuses to convert very long texts, and no class number is that long.
   if not text.isdecimal() or len(text) > 20 or int(text) >= run.cfg.num_classes:
     raise errors.ConfigError(
       f"--class is {errors.brief(text)}; give 0 to {run.cfg.num_classes - 1}{names}"

@@ -1,4 +1,4 @@
-"""`legonet verify`: proofs about a run, or about a certificate without it."""
+"""`legonet verify`: checks a run, or a certificate without the run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from legonet_jax.cli import common, console, signed, table as table_lib
 
 TEXT = """\
 Checks a run: the journal's chain, every file of the checkpoint, the digests, the
-stores, that no forgotten sample is back; and makes keys, routes and members of all
-adapters again from the samples. --adapters M trains M random adapters again and
-compares bits, --full all of them; both write a certificate if everything holds. Exit
-code 1 if anything does not.
+stores, and that no forgotten sample is back. It makes keys, routes and members of all
+adapters again from the samples and compares them. --adapters M also trains M random
+adapters again and compares bits; --full trains all of them. Both write a certificate if
+every check passes. Exit code 1 if a check fails.
 
-With --certificate and --encodings it checks a certificate without the run: for others,
-who have the retained encodings. It trains 20 random adapters again unless told
-otherwise.
+With --certificate and --encodings it checks a certificate without the run, for anybody
+who has the retained encodings. By default it trains 20 random adapters again.
 
 examples:
   legonet verify run
@@ -28,10 +27,7 @@ examples:
   legonet verify run --since certificate.json --public-key signing.key.pub
   legonet verify --certificate certificate.json --encodings retained_store --full
 """
-_REPAIR = """\
-Makes a damaged checkpoint again: fits on the retained samples in the stores, and proves
-by the digest in the journal that it is the state that was lost.
-"""
+
 _SAMPLE = 20
 _ONLY_WITH = {
   "RUN": ("head", "since", "out", "sign-key"),
@@ -43,17 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
   add = parser.add_argument
   add("path", nargs="?", type=pathlib.Path, metavar="RUN", help="the run's folder")
-  add("--adapters", type=int, metavar="M", help="train M again, chosen at random")
-  add("--full", action="store_true", help="train all again")
+  add("--adapters", type=int, metavar="M", help="train M random adapters again")
+  add("--full", action="store_true", help="train all adapters again")
   add("--head", default="", metavar="HASH", help="a journal hash that you noted before")
   add("--since", type=pathlib.Path, metavar="FILE",
       help="an earlier certificate or signed head of this run")  # fmt: skip
   add("--out", type=pathlib.Path, metavar="FILE",
-      help="where the certificate goes (RUN/certificate.json)")  # fmt: skip
+      help="write the certificate here (RUN/certificate.json)")  # fmt: skip
   add("--sign-key", type=pathlib.Path, metavar="KEY", help="sign the certificate")
   add("--public-key", type=pathlib.Path, metavar="FILE",
-      help="whose signature the head, or the certificate, must have")  # fmt: skip
-  add("--certificate", type=pathlib.Path, metavar="FILE", help="check this one")
+      help="the key that must have signed the head or the certificate")  # fmt: skip
+  add("--certificate", type=pathlib.Path, metavar="FILE", help="check this certificate")
   add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz",
       help="the retained samples, for --certificate")  # fmt: skip
   add("--ids-file", type=pathlib.Path, metavar="FILE",
@@ -74,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
     return _verify_certificate(args)
   layout = lego.runs.layout.Layout(args.path)
   if not layout.settings.is_file():
-    raise errors.RunError(f"{args.path} is not a run; make one with `legonet fit`")
+    cure = "make one with `legonet fit`"
+    if args.path.is_file() and _is_statement(args.path):
+      cure = "check a certificate with --certificate FILE --encodings STORE"
+    raise errors.RunError(f"{args.path} is not a run; {cure}")
   if args.out is not None and args.out.resolve() != layout.certificate.resolve():
     common.check_out("--out", args.out, _is_statement, args.path)
   key = signed.load_key(args)
@@ -86,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
   checks, head = _since(args, public)
   _finish_requests(args.path)
   write = args.full or bool(args.adapters) or bool(args.out) or key is not None
+  if args.out is not None:
+    _require_healed(args.path)
   adapters = args.adapters
   if adapters is None:
     adapters = _sample(args.path) if write and not args.full else 0
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 def _since(
   args: argparse.Namespace, public: Any | None
 ) -> tuple[list[lego.runtime.checks.Check], str]:
-  """Checks of the file that `--since` names, and the head that must be there."""
+  """Checks of the `--since` file, and the head that must be in the journal."""
   if args.since is None:
     return [], args.head
   if args.head:
@@ -120,7 +121,7 @@ def _since(
 
 
 def _entries(layout: lego.runs.layout.Layout) -> list[lego.runs.journal.Entry]:
-  """The journal, or nothing if it is damaged, which the checks have said already."""
+  """The journal, or [] if it is damaged, which an earlier check has reported."""
   try:
     return lego.runs.journal.read(layout.journal)
   except errors.LegoError:
@@ -137,7 +138,7 @@ def _is_statement(path: pathlib.Path) -> bool:
 
 
 def _finish_requests(path: pathlib.Path) -> None:
-  """Finishes what was accepted before, if that can be done here."""
+  """Finishes requests that were accepted before, if possible."""
   try:
     if lego.runs.service.unfinished(path):
       session, _ = lego.runs.service.carry_out(path)
@@ -154,15 +155,28 @@ def _sample(path: pathlib.Path) -> int:
     return 0
 
 
+def _require_healed(path: pathlib.Path) -> None:
+  """Raises if a certificate that was asked for could not be written in the end."""
+  try:
+    masked = lego.runs.run.load(path).manifest.masked
+  except (errors.LegoError, OSError):
+    return  # the checks say what is wrong
+  if masked:
+    raise errors.RunError(
+      f"{masked} adapters are masked and cannot be certified; run `legonet heal"
+      f" {path}` first, or leave out --out"
+    )
+
+
 def _write(
   args: argparse.Namespace, certificate: lego.runs.certificate.Certificate, data: bytes
 ) -> pathlib.Path | None:
-  """Writes the certificate; what keeps it from that changes nothing of the verdict."""
+  """Writes the certificate; a failure is only noted and does not change the verdict."""
   masked = sum(w is None for w in certificate["weights"])
   if masked:
     common.note(
-      f"no certificate is written: {masked} adapters wait for `legonet heal`, and"
-      " nothing can be said of them"
+      f"no certificate is written: {masked} adapters wait for `legonet heal` and cannot"
+      " be certified"
     )
     return None
   out: pathlib.Path = args.out or lego.runs.layout.Layout(args.path).certificate
@@ -220,7 +234,7 @@ def _verify_certificate(args: argparse.Namespace) -> int:
   if not args.full and len(chosen) < cfg.num_adapters:
     common.note(
       f"{cfg.num_adapters - len(chosen)} adapters and the digest of the whole state are"
-      " not checked; --full does it"
+      " not checked; --full checks them"
     )
   return _report(args, checks, None)
 

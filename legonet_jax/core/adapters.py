@@ -1,8 +1,8 @@
 """M_j: a linear layer on the mapped encoding, without bias.
 
-Weights of an adapter are W_j [C, d], class-major: on CPU the products with C on the
-outside run at several times the speed of the [d, C] order, which matters because C is
-small. The maths is that of any linear layer: z = W_j x.
+The weights of an adapter are W_j [C, d], class-major: because C is small, products in
+this order run several times faster on CPU than in the order [d, C]. As in any linear
+layer, z = W_j x.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from legonet_jax.core.config import LegoConfig
 def init_weights(
   cfg: LegoConfig, dim: int, seed: ArrayLike, words: jax.Array
 ) -> jax.Array:
-  """Random W_j [C, d] from seed and the adapter's own id (as `words` [2]) alone."""
+  """Random W_j [C, d], from the seed and the adapter's id (as `words` [2]) only."""
   key = ids_lib.fold_in_id(seed, ids_lib.INIT_STREAM, words)
   normal = jax.random.normal(key, (cfg.num_classes, dim), jnp.float32)
   scaled: jax.Array = cfg.solver.init_scale * normal
@@ -31,7 +31,7 @@ def dequantize(cfg: LegoConfig, codes: jax.Array) -> jax.Array:
 
 
 class Targets(NamedTuple):
-  """What a batch asks for.
+  """The training targets of a batch.
 
   Attributes:
     hit: [C, B] float32, 1 at the label of each row and 0 elsewhere.
@@ -45,7 +45,7 @@ class Targets(NamedTuple):
 
 
 def targets(cfg: LegoConfig, labels: jax.Array) -> Targets:
-  """Targets of labels [B] int32; a negative label is padding and counts for nothing."""
+  """Targets of labels [B] int32; a negative label marks padding and has no effect."""
   classes = jnp.arange(cfg.num_classes, dtype=labels.dtype)
   valid = (labels >= 0).astype(jnp.float32)
   count = jnp.sum(valid)
@@ -59,8 +59,8 @@ def targets(cfg: LegoConfig, labels: jax.Array) -> Targets:
 def gradient(weights: jax.Array, x: jax.Array, targets: Targets) -> jax.Array:
   """∂L/∂W_j [C, d] of the mean cross-entropy L(M_j(e, θ), y) over the labelled rows.
 
-  Written out, because what depends only on labels is then the same in every epoch:
-  ∂L/∂W = Σ_b share_b (softmax(W x_b) - hit_b) x_bᵀ.
+  Written out, so that the terms that depend only on labels are not computed again in
+  every epoch: ∂L/∂W = Σ_b share_b (softmax(W x_b) - hit_b) x_bᵀ.
 
   Args:
     weights: W_j [C, d].

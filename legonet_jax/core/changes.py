@@ -1,9 +1,9 @@
-"""What is different between two sets of samples: the diff behind every request.
+"""The diff between two sets of samples, the first step of every request.
 
-Given the state of one set and the ids that leave and join, this finds the new routes,
-|D_aj|, and which adapters gained or lost which members. If no key moves, only the
-samples of the request are looked at. If an anchor was forgotten, keys move, and all
-samples are routed again and compared.
+Given the state of one set and the ids that leave and join, this module finds the new
+routes, |D_aj|, and which adapters gained or lost which members. If no key moves, it
+reads only the samples of the request. If an anchor was forgotten, keys move, and it
+routes all samples again and compares the routes.
 """
 
 from collections.abc import Iterable
@@ -29,13 +29,13 @@ from legonet_jax.core.state import LegoState
 
 
 class Diff(NamedTuple):
-  """The new set, and what is different from the old one.
+  """The new set, and how it differs from the old one.
 
   Attributes:
     keys: K [n, d] int8.
     retained: the samples of the new set, with their routes.
     sizes: [n] |D_aj|.
-    changes: who joined and who left adapters that there were before.
+    changes: the samples that joined or left adapters that existed before.
   """
 
   keys: jax.Array
@@ -52,14 +52,14 @@ def compare(
   added: Ids,
   anchors: Ids,
 ) -> Diff:
-  """The diff between the set of `old` and that without `removed` and with `added`.
+  """The diff from the set of `old` to the same set less `removed` plus `added`.
 
   Args:
     cfg: the settings.
     samples: a table with all samples of the new set.
     old: the state before.
-    removed: [r] ids that are in it.
-    added: [a] ids that are not.
+    removed: [r] ids in the set of `old`.
+    added: [a] ids that are not in the set of `old`.
     anchors: [n] ids of the new set's anchors.
   """
   if np.array_equal(anchors, old.anchors):
@@ -70,7 +70,7 @@ def compare(
 def _compare_under_same_keys(
   cfg: LegoConfig, samples: Samples, old: LegoState, removed: Ids, added: Ids
 ) -> Diff:
-  """The new set, |D_aj| [n] and what changed, in a time that does not depend on N."""
+  """`compare` if no key moved, in a time that does not depend on N."""
   n = cfg.num_adapters
   _, left = retained_lib.look_up(cfg.seed, old.retained, removed)
   rows = rows_of(samples, added)
@@ -81,7 +81,7 @@ def _compare_under_same_keys(
   retained = retained_lib.exchange(cfg.seed, old.retained, removed, joined)
   sizes = old.sizes - membership.sizes_of(left.routes, n)
   sizes += membership.sizes_of(joined.routes, n)
-  ways = ((left.routes, _rows_of_lost(samples, left), -1), (routes, rows, 1))
+  ways = ((left.routes, _find_lost_rows(samples, left), -1), (routes, rows, 1))
   return Diff(old.model.keys, retained, sizes, _list_changes(cfg, ways))
 
 
@@ -93,32 +93,32 @@ def _compare_under_new_keys(
   added: Ids,
   anchors: Ids,
 ) -> Diff:
-  """The same if keys moved: all samples are routed again and compared."""
+  """`compare` if keys moved: routes all samples again and compares the routes."""
   n = cfg.num_adapters
   source = index_in(old.anchors, anchors)
-  to_new = np.full(n + 1, n)  # n: an adapter that is no more, or a sample's none
+  to_new = np.full(n + 1, n)  # n stands for no adapter, or for one that is gone
   to_new[source[source >= 0]] = np.flatnonzero(source >= 0)
   _, left = retained_lib.look_up(cfg.seed, old.retained, removed)
   blank = np.full((len(added), cfg.top_k), n, np.int32)
   joined = RetainedRows(added, blank, samples.prints[rows_of(samples, added)])
   retained = retained_lib.exchange(cfg.seed, old.retained, removed, joined)
   all_rows = retained_lib.join(retained)
-  rows = _checked_rows(samples, all_rows)
+  rows = _check_rows(samples, all_rows)
   keys = keys_lib.keys_from_anchors(cfg, samples, anchors)
   routes = routing.route_array(cfg, samples.codes, keys, rows)
   sizes = membership.sizes_of(routes, n)
   retained = retained_lib.split(
     all_rows._replace(routes=routes), retained_lib.counts(retained)
   )
-  # Only adapters that there were before can have changed.
+  # Only adapters that existed before can have changed.
   before = to_new[all_rows.routes]
   after = np.where(source[routes] >= 0, routes, n)
   moved = np.flatnonzero((np.sort(before) != np.sort(after)).any(axis=1))
   before, after, rows = before[moved], after[moved], rows[moved]
-  # An adapter that a sample had and still has did not change.
+  # If a sample stays with an adapter, that is no change.
   stays = before[:, :, None] == after[:, None, :]
   ways = (
-    (to_new[left.routes], _rows_of_lost(samples, left), -1),
+    (to_new[left.routes], _find_lost_rows(samples, left), -1),
     (np.where(stays.any(axis=2), n, before), rows, -1),
     (np.where(stays.any(axis=1), n, after), rows, 1),
   )
@@ -142,44 +142,44 @@ def _list_changes(
 def find_members(
   samples: Samples, retained: Retained, num_adapters: int, adapters: NDArray[np.intp]
 ) -> tuple[membership.Members, NDArray[np.intp]]:
-  """D_aj of `adapters` [m] and the rows of the table, if they are what they were."""
+  """D_aj of `adapters` [m], and the members' rows in the table, checked for changes."""
   rows = retained_lib.join(retained)
   members = membership.members_of(rows.routes, num_adapters, adapters)
   found = np.zeros(len(rows.ids), np.intp)
   found[members.positions] = 1
   needed = np.flatnonzero(found)
-  found[needed] = _checked_rows(samples, retained_lib.take(rows, needed))
+  found[needed] = _check_rows(samples, retained_lib.take(rows, needed))
   return members, found[members.positions]
 
 
 def index_in(values: Ids, wanted: Ids) -> NDArray[np.intp]:
-  """Where each of `wanted` [m] stands in `values` [n], or -1."""
+  """The index of each of `wanted` [m] in `values` [n], or -1."""
   order = np.argsort(values, kind="stable")
   found = np.searchsorted(values, wanted, sorter=order)
   index = order[np.minimum(found, len(values) - 1)]
   return np.where(values[index] == wanted, index, -1)
 
 
-def _rows_of_lost(samples: Samples, left: RetainedRows) -> NDArray[np.intp]:
-  """The table's rows of samples that leave, or -1 if it has them no more."""
+def _find_lost_rows(samples: Samples, left: RetainedRows) -> NDArray[np.intp]:
+  """The table's row of each sample that leaves, or -1 if the table lacks it."""
   rows = np.searchsorted(samples.ids, left.ids)
   rows[rows == len(samples.ids)] = 0
   same = (samples.prints[rows] == left.prints).all(axis=1)
   return np.where(same & (samples.ids[rows] == left.ids), rows, -1)
 
 
-def _checked_rows(samples: Samples, wanted: RetainedRows) -> NDArray[np.intp]:
-  """The table's rows of `wanted`, if they are what they were."""
+def _check_rows(samples: Samples, wanted: RetainedRows) -> NDArray[np.intp]:
+  """The table's rows of `wanted`; raises if a sample is missing or has changed."""
   try:
     rows = rows_of(samples, wanted.ids)
   except errors.UnknownIdError as e:
     raise errors.SamplesMismatchError(
-      f"the table lacks a retained sample: {e}; hand in all samples of the state"
+      f"the table lacks a retained sample: {e}; pass all samples of the state"
     ) from e
   differs = (samples.prints[rows] != wanted.prints).any(axis=1)
   if differs.any():
     raise errors.SamplesMismatchError(
       f"sample {wanted.ids[differs][0]} has another encoding or label than when it was"
-      " learned; hand in the samples that the state was trained on"
+      " learned; pass the samples that the state was trained on"
     )
   return rows

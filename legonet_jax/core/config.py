@@ -1,11 +1,12 @@
-"""Settings, apart from state: frozen, hashable, and part of every digest.
+"""Settings, separate from state: frozen, hashable, and part of every digest.
 
 Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,37 +15,49 @@ from legonet_jax import errors
 from legonet_jax.core.plain import make_plain
 from legonet_jax.io import hashing
 
+T = TypeVar("T")
 KeyPolicy = Literal["replace", "given", "keep"]
 FeatureMap = Literal["auto", "sqrt", "l2", "none"]
 Aggregate = Literal["auto", "probs", "logits"]
 
-# Adapters and labels are counted in int32 on the device; the lanes of one call are few.
+# Adapters and labels are counted in int32 on the device.
 _MAX_COUNT = 2**24
-# Encodings of any unit fit in; products of features with weights stay within float32.
+# Wide enough for encodings of any unit; products with weights stay within float32.
 _MIN_RANGE, _MAX_RANGE = 1e-12, 1e12
-# The maps `l2` and `sqrt` give |x| <= 1. With 127 steps to a larger range than this,
-# every code is 0 or nearly so.
+# The maps `l2` and `sqrt` give |x| <= 1. If 127 steps cover a larger range than this,
+# every code is -1, 0 or 1.
 _MAX_UNIT_RANGE = 100.0
-# ξ of so many ranges makes every key a corner of the space, whatever its anchor is.
+# Noise of this many ranges makes every key a corner of the space, whatever its anchor.
 _MAX_NOISE = 100.0
 
 
 def _default_solver() -> Any:
-  # Here, because solvers are built on the settings.
+  # Imported here, because solvers import this module.
   from legonet_jax.solvers.ridge import Ridge
 
   return Ridge()
 
 
+def _remember(function: Callable[["LegoConfig"], T]) -> Callable[["LegoConfig"], T]:
+  """Caches a function of settings; 1 and 1.0 are equal, but not the same settings."""
+  cached = functools.lru_cache(lambda cfg, text: function(cfg))
+
+  @functools.wraps(function)
+  def call(cfg: "LegoConfig") -> T:
+    return cached(cfg, repr(cfg))
+
+  return call
+
+
 @dataclasses.dataclass(frozen=True)
 class _AnySolver:
-  """Stands for every solver where none has a part."""
+  """Stands for any solver where the solver does not matter."""
 
   feature_map: ClassVar[str] = "l2"
   aggregate: ClassVar[str] = "probs"
 
   def train(self, *_: Any) -> None:
-    """Is never asked to."""
+    """Is never called."""
     raise NotImplementedError
 
 
@@ -63,17 +76,17 @@ class LegoConfig:
       `keep`: the paper's way, the key stays. NOT exact: the deleted anchor's encoding
       remains in the model.
     key_noise: standard deviation of ξ_j, in units of the mapped encoding.
-    feature_map: the fixed map of one encoding that comes before everything else, see
-      `legonet_jax.core.features`. `auto` becomes the solver's own, which measured best:
-      `sqrt` for `Ridge`, `l2` for `Sgd`.
-    feature_range: largest absolute value that the map's 8 bits can hold; needed for
-      the map `none`, and to be chosen without looking at the training data.
-    encoder: what made the encodings, best the sha256 of its frozen weights. Recorded in
-      every digest: a model on other weights is another model.
-    aggregate: p is the mean of the activated adapters' `probs` or of their `logits`
-      (softmax after it). `auto` becomes the solver's own: `logits` for `Ridge`, `probs`
-      for `Sgd`.
-    solver: how one adapter is trained: `Ridge()`, `Sgd()`, or one of your own.
+    feature_map: the fixed map that is applied to each encoding first, see
+      `legonet_jax.core.features`. `auto` takes the solver's own map, which measured
+      best: `sqrt` for `Ridge`, `l2` for `Sgd`.
+    feature_range: largest absolute value that the map's 8 bits can hold; required for
+      the map `none`. Choose it without looking at the training data.
+    encoder: which encoder made the encodings, preferably the sha256 of its frozen
+      weights. Part of every digest: a model on other weights is another model.
+    aggregate: whether p is the mean of the activated adapters' `probs`, or the softmax
+      of the mean of their `logits`. `auto` takes the solver's own choice: `logits` for
+      `Ridge`, `probs` for `Sgd`.
+    solver: how one adapter is trained: `Ridge()`, `Sgd()`, or your own solver.
   """
 
   num_classes: int
@@ -90,6 +103,8 @@ class LegoConfig:
 
   def __post_init__(self) -> None:
     make_plain(self)
+    if dataclasses.is_dataclass(self.solver) and not isinstance(self.solver, type):
+      make_plain(self.solver)
     for name in ("feature_map", "aggregate"):
       if getattr(self, name) == "auto":
         object.__setattr__(self, name, getattr(self.solver, name, "auto"))
@@ -97,7 +112,7 @@ class LegoConfig:
 
 
 def describe(config: Any) -> Any:
-  """`config` as plain JSON values; functions by their qualified name."""
+  """`config` as plain JSON values; functions become their qualified names."""
   if dataclasses.is_dataclass(config) and not isinstance(config, type):
     fields = dataclasses.fields(config)
     return {
@@ -111,36 +126,37 @@ def describe(config: Any) -> Any:
   name = getattr(config, "__qualname__", "<")
   if "<" in name:  # a lambda or an inner function: many have the same name
     raise errors.ConfigError(
-      f"{config!r} cannot be told from others by its name; settings hold plain values"
-      " and functions that are defined at the top of a module"
+      f"{config!r} cannot be identified by its name; use plain values and functions"
+      " that are defined at the top of a module as settings"
     )
   return f"{config.__module__}.{name}"
 
 
 def _type_name(kind: type) -> str:
-  """The name of our own types, and the full address of others'."""
+  """The bare name of a type of this library, or the full address of another type."""
   if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
     return kind.__name__
   return f"{kind.__module__}:{kind.__qualname__}"
 
 
-@functools.lru_cache
+@_remember
 def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
-  """`cfg` with stand-ins for what has no part in training an adapter from its start.
+  """`cfg` with stand-ins for all settings that do not affect training one adapter.
 
-  Executables are kept by their settings: with these, other seeds, n and k share them.
-  Where the seed has a part it is an argument of its own.
+  JAX caches executables by their settings; with stand-ins, all seeds, n and k share
+  one. Where the seed matters, it is a separate argument.
   """
   return dataclasses.replace(
     cfg, num_adapters=1, top_k=1, seed=0, key_noise=0.0, encoder=""
   )
 
 
-@functools.lru_cache
+@_remember
 def for_prediction(cfg: LegoConfig) -> LegoConfig:
-  """As `for_one_adapter`, of what has no part in a prediction; n is in the shapes.
+  """`cfg` with stand-ins for all settings that do not affect a prediction.
 
-  The encoder stays: a model is compared with it (see `prediction.check_settings`).
+  The shapes of the arrays hold n. The encoder stays, because
+  `prediction.check_settings` compares it with the model's.
   """
   return dataclasses.replace(
     for_one_adapter(cfg),
@@ -151,10 +167,10 @@ def for_prediction(cfg: LegoConfig) -> LegoConfig:
   )
 
 
-@functools.lru_cache
+@_remember
 def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of all settings, by which a state recognises its own."""
-  # A field that cannot change the weights has a stand-in, so it is free to change.
+  # Free fields cannot change the weights, so a stand-in hides their value.
   fields = dataclasses.fields(cfg.solver)
   free = {f.name: f.metadata["free"] for f in fields if "free" in f.metadata}
   return _sha256(
@@ -162,14 +178,14 @@ def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   )
 
 
-@functools.lru_cache
+@_remember
 def sample_fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of the settings that samples are made with."""
   return _sha256((cfg.encoder, cfg.feature_map, cfg.feature_range, cfg.num_classes))
 
 
 def describe_hash(config: Any) -> str:
-  """A short hash of all settings, functions by name; for the records of a study."""
+  """A short hash of all settings (functions by name), for the records of a study."""
   return bytes(_sha256(config)).hex()[:12]
 
 
@@ -210,12 +226,18 @@ def _check(cfg: LegoConfig) -> None:
   need(0 <= cfg.seed < 2**32, f"seed is {cfg.seed}; it must be between 0 and 2**32 - 1")
   policies = ("replace", "given", "keep")
   need(
-    cfg.key_policy in policies, f"key_policy is {cfg.key_policy!r}, not of {policies}"
+    cfg.key_policy in policies,
+    f"key_policy is {cfg.key_policy!r}; it must be one of {policies}",
   )
   maps = ("sqrt", "l2", "none")
-  need(cfg.feature_map in maps, f"feature_map is {cfg.feature_map!r}, not of {maps}")
+  need(
+    cfg.feature_map in maps,
+    f"feature_map is {cfg.feature_map!r}; it must be one of {maps}",
+  )
   ways = ("probs", "logits")
-  need(cfg.aggregate in ways, f"aggregate is {cfg.aggregate!r}, not of {ways}")
+  need(
+    cfg.aggregate in ways, f"aggregate is {cfg.aggregate!r}; it must be one of {ways}"
+  )
   largest = _MAX_RANGE if cfg.feature_map == "none" else _MAX_UNIT_RANGE
   need(
     cfg.feature_range is None or _MIN_RANGE <= cfg.feature_range <= largest,
@@ -231,13 +253,14 @@ def _check(cfg: LegoConfig) -> None:
   need(
     cfg.feature_map != "none" or cfg.feature_range is not None,
     "feature_map 'none' needs feature_range, the largest absolute value of an encoding"
-    " (from public data: a maximum over the training set remembers deleted samples)",
+    " (take it from public data: a maximum over the training set would remember"
+    " deleted samples)",
   )
   describe(cfg)
   try:
     hash(cfg)
   except TypeError:
     raise errors.ConfigError(
-      f"solver {errors.brief(cfg.solver)} has no hash, and executables are kept by"
-      " their settings; make it a frozen dataclass of plain values"
+      f"solver {errors.brief(cfg.solver)} has no hash, by which executables are cached;"
+      " make it a frozen dataclass of plain values"
     ) from None

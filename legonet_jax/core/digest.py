@@ -1,8 +1,8 @@
 """One sha256 over everything that determines predictions and future requests.
 
-Two states with the same digest answer every encoding alike and stay alike under the
-same requests. The digest covers the settings, the retained set with fingerprints of
-every encoding and label, the routes, the anchors, the keys and all weights, bit by bit.
+Two states with the same digest give the same predictions and stay equal under the same
+requests. The digest covers the settings, the retained set with fingerprints of every
+encoding and label, the routes, the anchors, the keys and all weights, bit by bit.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from legonet_jax import errors
 from legonet_jax.core.retained import join
 from legonet_jax.core.state import LegoState
 from legonet_jax.runtime import flags
@@ -21,6 +22,10 @@ _VERSION = b"legonet-jax state 1"
 @flags.host_only
 def digest(state: LegoState) -> str:
   """The sha256 of a state, in hexadecimal."""
+  if not isinstance(state, LegoState):
+    raise errors.ConfigError(
+      f"a {type(state).__name__} is not a state; give what `fit` returns first"
+    )
   parts = (state.model, state.anchors, join(state.retained), state.settings)
   return digest_tree(parts, _VERSION)
 
@@ -30,8 +35,8 @@ def digest_tree(tree: Any, prefix: bytes = b"") -> str:
   sha = hashlib.sha256(prefix)
   for leaf in jax.tree.leaves(tree):
     array = np.ascontiguousarray(leaf)
-    if array.dtype.hasobject:  # its bytes are addresses: another process has others
-      raise TypeError(f"a digest is of arrays; this tree has a {type(leaf).__name__}")
+    if array.dtype.hasobject:  # it holds addresses, which differ between processes
+      raise TypeError(f"a digest takes arrays; this tree has a {type(leaf).__name__}")
     sha.update(f"{array.dtype.str}{array.shape}".encode())
     sha.update(array.data)
   return sha.hexdigest()

@@ -1,9 +1,9 @@
 r"""The fixed map of one encoding: e [d] float -> codes [d], small integers.
 
-Every sample is mapped on its own, with constants that never look at the data, so the
-map remembers nothing. Then it is rounded to at most 8 bits. Integers are what makes
-routing exact: sums of their products are the same in any order, on any device, in any
-batch, so the k nearest keys of a sample are a fact and not a rounding accident.
+Every sample is mapped on its own, with constants that do not depend on the data, so the
+map remembers no sample. The result is rounded to at most 8 bits. Integers make routing
+exact: sums of their products are the same in any order, on any device, in any batch, so
+rounding errors never decide which k keys are nearest.
 
     l2     x = u,  u = e / ||e||                     (the default for `Sgd`)
     sqrt   x = sign(u) sqrt(|u|)                     (the default for `Ridge`)
@@ -44,7 +44,7 @@ def feature_range(cfg: LegoConfig, dim: int) -> float:
 
 
 def levels(cfg: LegoConfig, dim: int) -> int:
-  """m: codes lie in -m ... m. 127, or less where scores would not stay exact."""
+  """m: codes lie in -m ... m; 127, or less if scores would otherwise not be exact."""
   norm2 = {"sqrt": math.sqrt(dim), "l2": 1.0, "none": math.inf}[cfg.feature_map]
   norm2 = min(norm2 / feature_range(cfg, dim) ** 2, float(dim))
   for m in range(MAX_CODE, 0, -1):
@@ -90,9 +90,9 @@ def to_float32(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
   """Encodings [m, d] in float32, and which of them [m] can be mapped.
 
-  Those cannot that have a value which is NaN, infinite or over 1e30.
+  A row with a value that is NaN, infinite or over 1e30 cannot be mapped.
   """
-  with np.errstate(over="ignore"):  # what is too large becomes infinity
+  with np.errstate(over="ignore"):  # values that are too large become infinity
     part = rows.astype(np.float32)
   return part, np.asarray((np.abs(part) < _TOO_LARGE).all(axis=1))  # False for NaN
 
@@ -101,8 +101,8 @@ def to_float32(
 def encode_array(cfg: LegoConfig, encodings: ArrayLike) -> NDArray[np.int8]:
   """Codes [N, d] of a host array, in blocks of one fixed shape.
 
-  One shape for all calls: the last bit of a norm may depend on the shape of the batch
-  that it is computed in, and a sample must get the same codes whenever it comes.
+  All calls use one shape, because the last bit of a norm may depend on the shape of its
+  batch, and a sample must always get the same codes.
   """
   try:
     rows = np.asarray(encodings)

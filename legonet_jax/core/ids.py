@@ -32,12 +32,12 @@ def hash_ids(seed: int, ids: Ids) -> NDArray[np.uint64]:
 
 
 def find(table: Ids, wanted: Ids, what: str = "sample") -> NDArray[np.intp]:
-  """Rows [m] of `wanted` [m] in `table`, which is sorted; UnknownIdError if one is not.
+  """Rows [m] of `wanted` [m] in the sorted `table`; UnknownIdError if one is missing.
 
   Args:
     table: [N], increasing.
     wanted: [m].
-    what: the table has, for the message.
+    what: the kind of thing that the table lists, for the message.
   """
   rows = np.searchsorted(table, wanted)
   hit = rows < len(table)

@@ -1,13 +1,13 @@
 """K_j = En(x*_j) + ξ_j (paper, eq. 3): where the adapters sit.
 
 Anchors x*_1 ... x*_n are the n samples with the smallest hash(seed, id): a uniform draw
-without replacement that is a function of the *set* of samples. Adapters stand in the
-hash order of their anchors, so that `top_k`, which prefers the lower index in a tie, is
-a function of the set as well. ξ_j comes from the anchor's id.
+without replacement that depends only on the *set* of samples. Adapters are in the hash
+order of their anchors. So `top_k`, which prefers the lower index in a tie, depends only
+on the set as well. ξ_j comes from the anchor's id.
 
 Deleting an anchor under the policy `replace` therefore moves one other sample into the
-first n, and the keys are again those of a fresh fit. Under `given` nothing can move.
-Under `keep` the paper's hole stays open: the encoding of a deleted anchor lives on.
+first n, and the keys are again those of a fresh fit. Under `given` no key ever moves.
+Under `keep`, the paper's policy, the model keeps the encoding of a deleted anchor.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from legonet_jax.core.samples import Samples, rows_of
 
 
 def check_count(cfg: LegoConfig, samples: int) -> None:
-  """Raises TooFewSamplesError unless so many samples give every adapter an anchor."""
+  """Raises TooFewSamplesError if there are fewer samples than adapters to anchor."""
   if samples < cfg.num_adapters:
     raise errors.TooFewSamplesError(
       f"{samples} samples for {cfg.num_adapters} adapters, and each needs a sample of"
@@ -51,7 +51,7 @@ def keys_from_anchors(
 
 
 def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
-  """K [n, d] int8 from the caller's keys, which are points of the encoding space."""
+  """K [n, d] int8 from the caller's keys, which are points in encoding space."""
   points = np.asarray(keys)
   if points.shape != (cfg.num_adapters, dim):
     raise errors.SampleError(
@@ -87,7 +87,7 @@ def _for_keys(cfg: LegoConfig) -> LegoConfig:
 
 
 def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
-  """Raises if a score with these keys might not be exact (see `features`)."""
+  """Returns `keys`; raises if a score with them might not be exact (see `features`)."""
   dim = keys.shape[1]
   m = features.levels(cfg, dim)
   norm = np.sqrt((keys.astype(np.int64) ** 2).sum(axis=1).max())

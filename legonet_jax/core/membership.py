@@ -1,7 +1,7 @@
 """D_aj: the samples that activate each adapter, as flat CSR arrays.
 
 A sample activates exactly k adapters, so all memberships fit in N·k numbers however
-uneven the adapters are, and no shape depends on the largest of them.
+uneven the adapters are, and no shape depends on the largest adapter.
 """
 
 from typing import NamedTuple
@@ -15,8 +15,8 @@ class Members(NamedTuple):
 
   Attributes:
     adapters: [m] int, which adapters.
-    positions: [total] int, positions in the retained set, which is in hash order; those
-      of one adapter ascend, so every adapter's members are in hash order as well.
+    positions: [total] int, positions in the retained set, which is in hash order. They
+      ascend within an adapter, so its members are in hash order as well.
     offsets: [m + 1] int; adapter i has `positions[offsets[i] : offsets[i + 1]]`.
   """
 
@@ -40,11 +40,11 @@ class Balance(NamedTuple):
 
 
 class Changes(NamedTuple):
-  """Who joined and who left adapters that there were before.
+  """The samples that joined or left adapters that existed before.
 
   Attributes:
     adapters: [c] int, which adapter, ascending.
-    rows: [c] int, the sample's row in the table, or -1 if the table has it no more.
+    rows: [c] int, the sample's row in the table, or -1 if the table no longer has it.
     signs: [c] int8, 1 for a sample that joined, -1 for one that left.
   """
 

@@ -1,7 +1,7 @@
-"""Settings in Python's own numbers, so that equal settings are the same.
+"""Settings as plain Python values, so that equal settings have equal hashes.
 
-A setting may come as a numpy scalar, from JSON or from a command line. What is written
-down, hashed and compared is always a plain int, float, bool or str.
+A setting may come as a numpy scalar, from JSON or from a command line. It is always
+stored, hashed and compared as a plain int, float, bool or str.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,19 @@ from legonet_jax import errors
 
 
 def make_plain(config: Any) -> None:
-  """Turns numbers of any kind into Python's, so that equal settings are the same.
+  """Turns the fields of `config` into plain Python values, in place.
 
   Raises:
-    ConfigError: if a value is not of its field's kind. A truth value or a text is no
-      number, though Python would convert it: it is a slip of the caller's.
+    ConfigError: if a value is not of its field's kind. A bool or a text is refused as a
+      number: Python would convert it, but it is probably a mistake.
   """
   for field in dataclasses.fields(config):
     value = getattr(config, field.name)
-    if field.type in _PLAIN:
-      kind, convert = _PLAIN[field.type]
-    elif field.type is str or get_origin(field.type) is Literal:
+    # A module with `from __future__ import annotations` has types as text.
+    type_ = _BY_NAME.get(field.type, field.type)
+    if type_ in _PLAIN:
+      kind, convert = _PLAIN[type_]
+    elif type_ is str or get_origin(field.type) is Literal:
       kind, convert = "a text", _plain_text
     else:
       continue
@@ -75,9 +77,16 @@ _PLAIN: dict[Any, tuple[str, Callable[[Any], Any]]] = {
   float | None: ("a number or None", _plain_float_or_none),
   bool: ("True or False", _plain_bool),
 }
+_BY_NAME: dict[Any, Any] = {
+  "int": int,
+  "float": float,
+  "float | None": float | None,
+  "bool": bool,
+  "str": str,
+}
 
 
 def need(ok: bool, message: str) -> None:
-  """Raises ConfigError with `message` unless `ok`."""
+  """Raises ConfigError with `message` if not `ok`."""
   if not ok:
     raise errors.ConfigError(message)

@@ -1,9 +1,9 @@
 """p = 1/k Σ M_z'(e, θ_z') (paper, eq. 2): the mean of the k activated adapters.
 
-Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding; and
-`predict_array` for arrays of the host, which compiles the same whatever their length.
-A model knows the settings that it was fitted with, and none of these functions takes it
-with others: the result would look like a prediction and be worse.
+Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding. For host
+arrays there is `predict_array`, which does not compile anew for every length. A model
+knows the settings of its fit, and every function here refuses other settings: the
+result would look like a prediction, but be worse.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from legonet_jax.core.config import LegoConfig, for_prediction
 from legonet_jax.runtime import blocks
 
 _BLOCK = 128
-_BLOCKS = 8  # of one call of `predict_array`
+_BLOCKS = 8  # in one call of `predict_array`
 
 
 @jax.tree_util.register_static
@@ -32,9 +32,9 @@ _BLOCKS = 8  # of one call of `predict_array`
 class PredictionSettings:
   """The settings of a fit that its predictions depend on; each as in `LegoConfig`.
 
-  They are static: a part of the structure of a tree and not one of its leaves. So no
-  digest and no saved array holds them, and `jit` compiles once for all models that
-  differ in the seed or the solver only.
+  They are static: part of a tree's structure, not one of its leaves. So no digest and
+  no saved array holds them, and `jit` compiles once for all models that differ only in
+  seed or solver.
   """
 
   num_classes: int
@@ -46,15 +46,15 @@ class PredictionSettings:
 
 
 class Model(NamedTuple):
-  """What a prediction needs.
+  """The part of a state that predictions need.
 
   Attributes:
     keys: K [n, d] int8, in code units.
     weights: W [n, C, d] float32.
-    live: [n] bool; False for an adapter without members, which takes no part.
-    settings: what the model was fitted with, which `predict` and the like compare with
-      the settings that they are given. None in a model put together by hand: then
-      nothing is compared.
+    live: [n] bool; False for an adapter that predictions leave out: it has no members,
+      or waits for its training.
+    settings: the settings of the fit. `predict` and the other functions compare them
+      with the settings that the caller gives; None skips the comparison.
   """
 
   keys: jax.Array
@@ -70,7 +70,11 @@ def settings_of(cfg: LegoConfig) -> PredictionSettings:
 
 
 def check_settings(cfg: LegoConfig, model: Model) -> None:
-  """Raises ConfigError if `model` was fitted to predict in another way than `cfg`."""
+  """Raises ConfigError if `model` was fitted with other settings than `cfg`."""
+  if not isinstance(model, Model):
+    raise errors.ConfigError(
+      f"a {type(model).__name__} is not a Model; give `state.model`"
+    )
   given = settings_of(cfg)
   if model.settings is None or model.settings == given:
     return
@@ -80,7 +84,7 @@ def check_settings(cfg: LegoConfig, model: Model) -> None:
       raise errors.ConfigError(
         f"the model was fitted with {name} {errors.brief(was)}, and these settings have"
         f" {errors.brief(now)}; give the settings of the fit, or"
-        " model._replace(settings=None) to predict otherwise on purpose"
+        " model._replace(settings=None) to use other settings on purpose"
       )
 
 
@@ -93,7 +97,7 @@ def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
 
 
 def _check_shape(model: Model, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
-  """Raises SampleError if encodings of `shape` are not for `model`."""
+  """Raises SampleError if encodings of `shape` do not fit `model`."""
   dim = model.keys.shape[1]
   if len(shape) not in axes or shape[-1] != dim:
     one = f" or [{dim}]" if 1 in axes else ""
@@ -105,12 +109,12 @@ def _check_shape(model: Model, shape: tuple[int, ...], axes: tuple[int, ...]) ->
 def adapter_logits(
   cfg: LegoConfig, model: Model, encodings: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-  """z [B, k, C] of the adapters that encodings e [B, d] activate, and which count.
+  """z [B, k, C] of the adapters that encodings e [B, d] activate, and their weights.
 
   Returns:
-    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live ones, else 0. The
-    mean of `predict` is Σ weights · softmax(z), or softmax(Σ weights · z). It holds all
-    of them at once, so give it some thousands of rows at a time.
+    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live adapters, else 0.
+    `predict` computes Σ weights · softmax(z), or softmax(Σ weights · z). All logits are
+    in memory at once, so give a few thousand rows at a time.
 
   Raises:
     ConfigError: if the model was fitted with other settings.
@@ -132,15 +136,15 @@ def adapter_logits(
 def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   """Class probabilities p [B, C] of encodings e [B, d], or [C] of one encoding [d].
 
-  Called outside of `jit` it is compiled, once for all seeds and solvers; numpy arrays
-  of any length share two executables, and an array that is split by rows over devices
-  is predicted by each of them for its own rows (put the model on all of them first).
-  Inside of `jit`, `vmap` or `shard_map` it is traced as it is.
+  Outside `jit` it compiles itself, once for all seeds and solvers. Numpy arrays of any
+  length share two executables. If an array is split by rows over devices, each device
+  predicts its own rows (put the model on all of them first). Inside `jit`, `vmap` or
+  `shard_map` it is traced like any other function.
 
   Args:
     cfg: the settings of the fit; hashable, so close over it or mark it static.
     model: `state.model`.
-    encodings: what the encoder gave, not mapped; of numpy or JAX.
+    encodings: the encoder's output, not mapped; a numpy or JAX array.
 
   Returns:
     Probabilities float32; NaN for an encoding with a NaN or an infinity. Their gradient
@@ -176,8 +180,8 @@ def predict_images(
     cfg: the settings of the fit; static under `jit`.
     encode: any pure function (params, batch) -> [B, d]; static under `jit`.
     model: `state.model`.
-    params: what `encode` takes.
-    images: a batch of what `encode` takes.
+    params: the parameters of `encode`.
+    images: a batch of inputs for `encode`.
 
   Returns:
     Probabilities float32.
@@ -206,8 +210,8 @@ def _predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
     return block(encodings)
   number = -(-count // _BLOCK)
   padded = jnp.pad(encodings, ((0, number * _BLOCK - count), (0, 0)))
-  # Block b has the rows b, b + number, b + 2 number ...: where a batch is split over
-  # devices, each of them has an equal part of every block.
+  # Block b has the rows b, b + number, b + 2 number ..., so that if a batch is split
+  # over devices, each device has an equal part of every block.
   blocks = padded.reshape(_BLOCK, number, dim).swapaxes(0, 1)
   p: jax.Array = jax.lax.map(block, blocks).swapaxes(0, 1)
   return p.reshape(number * _BLOCK, cfg.num_classes)[:count]
@@ -238,7 +242,7 @@ def _predict_split(
 ) -> jax.Array:
   """`predict` by each device of a mesh on its own rows; nothing moves between them.
 
-  Left to itself, XLA gathers the scores of all rows for `top_k` on every device.
+  Without this, XLA would gather the scores of all rows on every device for `top_k`.
   """
   by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
   split: jax.Array = jax.shard_map(
@@ -251,9 +255,10 @@ def _predict_split(
 
 
 def _shared(cfg: LegoConfig, model: Model) -> tuple[LegoConfig, Model]:
-  """Settings and model without what has no part in the arithmetic.
+  """Settings and model without the fields that do not affect the arithmetic.
 
-  Executables are kept by their static arguments: seeds, solvers and encoders share one.
+  JAX caches executables by static arguments; so all seeds, solvers and encoders share
+  one.
   """
   shared = for_prediction(dataclasses.replace(cfg, encoder=""))
   return shared, model._replace(settings=None)
@@ -262,7 +267,7 @@ def _shared(cfg: LegoConfig, model: Model) -> tuple[LegoConfig, Model]:
 def predict_array(
   cfg: LegoConfig, model: Model, encodings: NDArray[Any]
 ) -> NDArray[np.float32]:
-  """`predict` of a host array [B, d]; at most two shapes are ever compiled."""
+  """`predict` of a host array [B, d]; compiles at most two shapes, ever."""
   check_settings(cfg, model)
   _check_shape(model, encodings.shape, (2,))
   shared, bare = _shared(cfg, model)
@@ -270,7 +275,7 @@ def predict_array(
   out = np.empty((len(encodings), cfg.num_classes), np.float32)
 
   def take(start: int, end: int) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # it becomes infinity, and the answer NaN
+    with np.errstate(over="ignore"):  # overflow becomes infinity, and the answer NaN
       return encodings[start:end].astype(np.float32)
 
   return blocks.fill(

@@ -1,6 +1,6 @@
-"""fit, unlearn and learn: requests, checked before anything happens.
+"""fit, unlearn and learn: every request is checked before anything changes.
 
-The state after any sequence of them, in any order and batching, is bit for bit the
+The state after any sequence of requests, in any order and batching, is bit for bit the
 state of a fresh fit on the samples that remain (see `rebuild`).
 """
 
@@ -36,26 +36,27 @@ def fit(
   Args:
     cfg: the settings.
     samples: the table, from `make_samples` with the same settings.
-    keys: K [n, d] in encoding space, always and only under the policy `given`.
+    keys: K [n, d] in encoding space; required by the policy `given`, refused by others.
     progress: called with (samples passed, samples in all).
 
   Returns:
     The state and what was done.
 
   Raises:
-    ConfigError: if keys are given under another policy, or missing; if an array that
-      these settings ask for is larger than the memory of this machine.
+    ConfigError: if keys are missing or refused; if an array of these settings is larger
+      than the memory of this machine.
     TooFewSamplesError: if there are fewer samples than adapters to anchor.
   """
+  _check_kinds(cfg, samples)
   if (keys is not None) != (cfg.key_policy == "given"):
     raise errors.ConfigError(
       f"key_policy {cfg.key_policy!r} {'needs' if keys is None else 'takes no'} keys;"
-      " keys go with 'given' and with nothing else"
+      " pass keys with key_policy 'given', and only then"
     )
   if not len(samples.ids):
     raise errors.TooFewSamplesError("there is no sample to fit on; give at least one")
   if cfg.key_policy != "given":
-    keys_lib.check_count(cfg, len(samples.ids))  # before memory is taken for them
+    keys_lib.check_count(cfg, len(samples.ids))  # before memory is allocated for them
   _check_samples(cfg, samples)
   start = untrained(cfg, samples.codes.shape[1], keys)
   return rebuild(cfg, samples, start, _NONE, samples.ids, progress)
@@ -75,26 +76,26 @@ def unlearn(
   Args:
     cfg: the settings of the fit.
     state: the state so far; not changed.
-    samples: a table with at least the retained samples; those to forget may be gone
-      from it already.
+    samples: a table with at least the retained samples; the samples to forget may be
+      missing from it already.
     ids: which samples to forget: at least one, each once.
     progress: called with (samples passed, samples in all).
-    defer: forget now, `heal` later: every adapter that the samples had a part in is
-      masked (not live, without weights) and predictions come from the others, which
-      are bit for bit those of a refit.
+    defer: forget now, `heal` later: masks every adapter that was trained on the samples
+      (not live, without weights). Predictions come from the other adapters, which equal
+      those of a refit bit for bit.
 
   Returns:
     The new state and what was done.
 
   Raises:
-    EmptyRequestError, DuplicateIdError: the request has no id, or one twice.
-    ForgottenIdError: the model does not hold that sample, but the table does.
-    UnknownIdError: neither holds it. A state remembers nothing of a forgotten sample,
-      not even that it was there.
+    EmptyRequestError, DuplicateIdError: the request has no id, or names one twice.
+    ForgottenIdError: the model does not hold a sample, but the table does.
+    UnknownIdError: neither model nor table holds it. A state remembers nothing of a
+      forgotten sample, not even that it existed.
     TooFewSamplesError: fewer samples than adapters would remain to be anchors.
   """
   _check_fits(cfg, state, samples)
-  wanted = _request(ids)
+  wanted = _check_request(ids)
   _check_held(cfg, state, samples, wanted)
   return rebuild(cfg, samples, state, wanted, _NONE, progress, defer)
 
@@ -120,12 +121,12 @@ def learn(
     The new state and what was done.
 
   Raises:
-    EmptyRequestError, DuplicateIdError: the request has no id, or one twice, or one
-      that the model holds already.
+    EmptyRequestError, DuplicateIdError: the request has no id, names one twice, or
+      names one that the model holds already.
     UnknownIdError: the table has no such sample.
   """
   _check_fits(cfg, state, samples)
-  wanted = _request(ids)
+  wanted = _check_request(ids)
   _check_new(cfg, state, samples, wanted)
   return rebuild(cfg, samples, state, _NONE, wanted, progress)
 
@@ -137,9 +138,9 @@ def heal(
   samples: Samples,
   progress: Progress | None = None,
 ) -> tuple[LegoState, Info]:
-  """Trains the adapters that deferred requests have masked: the state of a fresh fit.
+  """Trains the adapters that deferred requests masked, to the state of a fresh fit.
 
-  `learn` and `unlearn` do so as well, together with what they change.
+  `learn` and `unlearn` (without `defer`) train them as well.
   """
   _check_fits(cfg, state, samples)
   return rebuild(cfg, samples, state, _NONE, _NONE, progress)
@@ -155,10 +156,10 @@ def update(
   progress: Progress | None = None,
   defer: bool = False,
 ) -> tuple[LegoState, Info]:
-  """Many requests at once: forgets some ids and learns others, none of them in both.
+  """Many requests at once: forgets some ids and learns others; no id may be in both.
 
-  Each adapter is trained once, and the result is that of the requests one by one.
-  Either list may be empty; otherwise as `unlearn` and `learn`.
+  Trains each adapter at most once, and gives the same state as the requests one by one.
+  Either list may be empty; for the rest see `unlearn` and `learn`.
   """
   _check_fits(cfg, state, samples)
   gone, new = samples_lib.check_ids(forget), samples_lib.check_ids(add)
@@ -175,7 +176,7 @@ def update(
 def _check_held(
   cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
 ) -> None:
-  """Raises if the state does not hold the samples to forget, or nothing else."""
+  """Raises if the state lacks a sample to forget, or if no sample would remain."""
   held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
   if not held.all():
     missing = wanted[~held][0]
@@ -185,7 +186,7 @@ def _check_held(
         " leave it out of the request"
       )
     raise errors.UnknownIdError(
-      f"no sample has id {missing}: it never was, or is forgotten and dropped;"
+      f"no sample has id {missing}: it never existed, or was forgotten and dropped;"
       " check the request's ids"
     )
   if len(wanted) == retained_lib.count(state.retained):
@@ -206,8 +207,8 @@ def _check_new(
     )
 
 
-def _request(ids: ArrayLike) -> Ids:
-  """The ids [m] of a request, distinct and at least one."""
+def _check_request(ids: ArrayLike) -> Ids:
+  """The ids [m] of a request; raises if it names none, or one twice."""
   wanted = samples_lib.check_ids(ids)
   if not wanted.size:
     raise errors.EmptyRequestError("the request names no sample; give at least one id")
@@ -215,14 +216,19 @@ def _request(ids: ArrayLike) -> Ids:
 
 
 def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
-  """Raises if settings, state and samples cannot belong together."""
+  """Raises if settings, state and samples do not belong together."""
+  _check_kinds(cfg, samples)
+  if not isinstance(state, LegoState):
+    raise errors.ConfigError(
+      f"a {type(state).__name__} is not a state; give what `fit` returns first"
+    )
   if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.ConfigError(
-      "the state was made with other settings; hand in the settings of the fit"
+      "the state was made with other settings; pass the settings of the fit"
     )
   if state.retained[0].ids.dtype != np.int64 or state.anchors.dtype != np.int64:
     raise errors.ConfigError(
-      "the state's ids are not int64 any more; jax cuts them to 32 bits, so pass only"
+      "the state's ids are no longer int64; jax cuts them to 32 bits, so pass only"
       " `state.model` to jitted functions"
     )
   _check_samples(cfg, samples)
@@ -231,6 +237,19 @@ def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
     raise errors.SampleError(
       f"the samples have width {samples.codes.shape[1]}, the state {dim};"
       " use encodings of the same encoder"
+    )
+
+
+def _check_kinds(cfg: LegoConfig, samples: Samples) -> None:
+  """Raises if the arguments are not what their names say."""
+  if not isinstance(cfg, LegoConfig):
+    raise errors.ConfigError(
+      f"the settings are a {type(cfg).__name__}; give a LegoConfig first"
+    )
+  if not isinstance(samples, Samples):
+    raise errors.SampleError(
+      f"samples are a {type(samples).__name__}; give what `make_samples(cfg, encodings,"
+      " labels, ids)` returns"
     )
 
 

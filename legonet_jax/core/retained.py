@@ -1,10 +1,10 @@
 """The retained set, in hash order, in chunks that old and new states share.
 
-A request should not cost more because there are more samples that it does not touch.
-So the set is cut into 256 chunks by the first byte of hash(seed, id): a request makes
-anew the chunks of its own samples and passes the others on. Where a sample stands is
-still a function of the set alone, and a chunk that a sample has left is a new array,
-with nothing of it.
+The cost of a request should not grow with the samples that it does not touch. So the
+set is cut into 256 chunks by the first byte of hash(seed, id): a request replaces the
+chunks of its own samples and reuses the others. The position of a sample still depends
+only on the set. A chunk that loses a sample becomes a new array, which holds nothing of
+that sample.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class RetainedRows(NamedTuple):
 
   Attributes:
     ids: [m] int64.
-    routes: [m, k] int32, the adapters that each of them activates, nearest first.
+    routes: [m, k] int32, the adapters that each sample activates, nearest first.
     prints: [m, 16] uint8, their fingerprints.
   """
 
@@ -42,7 +42,7 @@ def empty(top_k: int) -> Retained:
   nothing = RetainedRows(
     np.zeros(0, np.int64), np.zeros((0, top_k), np.int32), np.zeros((0, 16), np.uint8)
   )
-  return (_frozen(nothing),) * _CHUNKS
+  return (_freeze(nothing),) * _CHUNKS
 
 
 def count(retained: Retained) -> int:
@@ -69,15 +69,15 @@ def join(parts: Iterable[RetainedRows]) -> RetainedRows:
 
 
 def split(rows: RetainedRows, counts: NDArray[np.int64]) -> Retained:
-  """The set `rows` [N] in chunks of `counts` [256] rows each."""
+  """Cuts the set `rows` [N] into chunks of `counts` [256] rows."""
   ends = np.cumsum(counts)
-  # Copies: a view would keep the whole old set in memory, forgotten samples and all.
+  # Copies: a view would keep the whole old set in memory, with forgotten samples.
   spans = zip(counts.tolist(), ends.tolist(), strict=True)
-  return tuple(_frozen(take(rows, np.arange(end - m, end))) for m, end in spans)
+  return tuple(_freeze(take(rows, np.arange(end - m, end))) for m, end in spans)
 
 
 def counts(retained: Retained) -> NDArray[np.int64]:
-  """The sizes [256] of the chunks, which `split` takes."""
+  """The sizes [256] of the chunks, as `split` takes them."""
   return np.array([len(rows.ids) for rows in retained], np.int64)
 
 
@@ -113,7 +113,7 @@ def look_up(
 def exchange(
   seed: int, retained: Retained, removed: Ids, added: RetainedRows
 ) -> Retained:
-  """The set without the ids `removed` and with the rows `added`, in any order."""
+  """The set less the ids `removed` plus the rows `added`, both given in any order."""
   chunks = list(retained)
   for chunk, mine in _by_chunk(ids_lib.hash_ids(seed, removed)):
     keep = ~np.isin(chunks[chunk].ids, removed[mine])
@@ -121,18 +121,18 @@ def exchange(
   for chunk, mine in _by_chunk(ids_lib.hash_ids(seed, added.ids)):
     rows = join([chunks[chunk], take(added, mine)])
     chunks[chunk] = take(rows, ids_lib.hash_order(seed, rows.ids))
-  return tuple(_frozen(rows) for rows in chunks)
+  return tuple(_freeze(rows) for rows in chunks)
 
 
 def _by_chunk(hashes: NDArray[np.uint64]) -> list[tuple[int, NDArray[np.intp]]]:
-  """The chunks that `hashes` [m] fall in, each with the positions of its own."""
+  """The chunks that `hashes` [m] belong to, each with the positions of its hashes."""
   chunk = (hashes >> _SHIFT).astype(np.intp)
   order = np.argsort(chunk, kind="stable")
   unique, start = np.unique(chunk[order], return_index=True)
   return list(zip(unique.tolist(), np.split(order, start)[1:], strict=True))
 
 
-def _frozen(rows: RetainedRows) -> RetainedRows:
+def _freeze(rows: RetainedRows) -> RetainedRows:
   for array in rows:
     array.setflags(write=False)
   return rows

@@ -3,7 +3,7 @@
 ||e - K_j||² = ||e||² - 2 (e·K_j - ||K_j||²/2), so the k nearest keys are the k highest
 scores e·K_j - ||K_j||²/2. On integer codes float32 holds each score exactly (see
 `features`): the result depends neither on the batch, nor on the device, nor on how XLA
-orders its sums. In a tie the lower index wins, and adapters stand in hash order.
+orders its sums. In a tie the lower index wins; adapters are in hash order.
 """
 
 import jax
@@ -42,9 +42,9 @@ def route_array(
   keys: NDArray[np.int8],
   rows: NDArray[np.intp] | None = None,
 ) -> NDArray[np.int32]:
-  """Routes [m, k] of the `rows` [m] of a host array, or of all of it.
+  """Routes [m, k] of the `rows` [m] of a host array, or of all its rows.
 
-  Memory is that of one block, whatever m is.
+  Needs memory for one block only, whatever m is.
   """
   rows = np.arange(len(codes)) if rows is None else rows
   routes = np.empty((len(rows), cfg.top_k), np.int32)
@@ -58,6 +58,6 @@ def route_array(
 
 
 def compile_all(cfg: LegoConfig, keys: NDArray[np.int8]) -> None:
-  """Compiles every block there is."""
+  """Compiles for every block size."""
   for size in _BLOCKS:
     _route_block(np.zeros((size, keys.shape[1]), np.int8), keys, cfg.top_k)

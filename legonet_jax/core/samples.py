@@ -1,8 +1,8 @@
 """D: a table of samples (x_i, y_i), keyed by stable ids.
 
-The table is the caller's; a state only says which of its samples are retained. Rows
+The table belongs to the caller; a state only records which samples are retained. Rows
 are sorted by id, checked once, and read-only. `select`, `append` and `drop` return new
-tables; dropping a row after `unlearn` is what removes it from memory for good.
+tables; drop a row after `unlearn` to remove it from memory for good.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Samples(NamedTuple):
     labels: [N] int32 in 0 ... C-1.
     prints: [N, 16] uint8, a fingerprint of each row, by which a state recognises the
       samples that it was trained on.
-    made_with: [32] uint8, a fingerprint of the settings that they were made with.
+    made_with: [32] uint8, a fingerprint of the settings that made the samples.
   """
 
   ids: Ids
@@ -63,7 +63,7 @@ def make_samples(
   if len(bad):
     raise errors.SampleError(
       f"label {y[bad[0]]} in row {bad[0]} is not in 0 ... {cfg.num_classes - 1};"
-      " mend the label or num_classes"
+      " correct the label or num_classes"
     )
   keys = np.arange(len(codes)) if ids is None else _integers("ids", ids, len(codes))
   if len(keys) and keys.min() < 0:
@@ -75,7 +75,7 @@ def make_samples(
   twice = keys[1:][keys[1:] == keys[:-1]]
   if len(twice):
     raise errors.DuplicateIdError(
-      f"id {twice[0]} occurs twice; each sample needs its own"
+      f"id {twice[0]} occurs twice; each sample needs its own id"
     )
   prints = [
     hashlib.blake2b(b"%d,%d:" % (i, c) + row.tobytes(), digest_size=16).digest()
@@ -83,29 +83,29 @@ def make_samples(
   ]
   table = np.frombuffer(b"".join(prints), np.uint8).reshape(-1, 16)
   made_with = sample_fingerprint(cfg)
-  return _frozen((keys, codes, y.astype(np.int32), table), made_with)
+  return _freeze((keys, codes, y.astype(np.int32), table), made_with)
 
 
 def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
-  """Rows [m] of `ids` [m] in the table; UnknownIdError if one is not there."""
+  """Rows [m] of `ids` [m] in the table; UnknownIdError if one is missing."""
   return find(samples.ids, ids)
 
 
 def select(samples: Samples, ids: ArrayLike) -> Samples:
   """The table with only `ids`, each named once."""
   rows = np.sort(rows_of(samples, check_ids(ids)))
-  return _frozen((column[rows] for column in samples[:-1]), samples.made_with)
+  return _freeze((column[rows] for column in samples[:-1]), samples.made_with)
 
 
 def drop(samples: Samples, ids: ArrayLike) -> Samples:
   """The table without `ids`, each named once: the rows themselves are gone."""
   rows = rows_of(samples, check_ids(ids))
   left = (np.delete(column, rows, axis=0) for column in samples[:-1])
-  return _frozen(left, samples.made_with)
+  return _freeze(left, samples.made_with)
 
 
 def append(samples: Samples, new: Samples) -> Samples:
-  """The table with the samples of `new` added, all of them under ids of their own."""
+  """The table with the samples of `new` added; none of their ids may exist already."""
   if new.codes.shape[1] != samples.codes.shape[1]:
     raise errors.SampleError(
       f"new encodings have width {new.codes.shape[1]}, the others"
@@ -126,11 +126,11 @@ def append(samples: Samples, new: Samples) -> Samples:
     samples[:-1], new[:-1], strict=True
   )
   merged = (np.insert(a, at, b, axis=0) for a, b in pairs)
-  return _frozen(merged, samples.made_with)
+  return _freeze(merged, samples.made_with)
 
 
 def check_ids(ids: ArrayLike) -> Ids:
-  """Ids [m] of a request as int64, each named once."""
+  """The ids [m] of a request as int64; raises if one occurs twice."""
   wanted = np.atleast_1d(np.asarray(ids))
   if not wanted.size:
     return np.zeros(0, np.int64)
@@ -155,11 +155,11 @@ def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
   if array.dtype.kind not in "iu":
     raise errors.SampleError(f"{name} have type {array.dtype}; they must be integers")
   if array.size and int(array.max()) >= 2**63:
-    raise errors.SampleError(f"{name} have {array.max()}; they must be below 2**63")
+    raise errors.SampleError(f"{name} hold {array.max()}; they must be below 2**63")
   return array.astype(np.int64)
 
 
-def _frozen(columns: Iterable[NDArray[Any]], made_with: NDArray[np.uint8]) -> Samples:
+def _freeze(columns: Iterable[NDArray[Any]], made_with: NDArray[np.uint8]) -> Samples:
   ids, codes, labels, prints = columns
   samples = Samples(ids, codes, labels, prints, made_with)
   for column in samples:

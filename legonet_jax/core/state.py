@@ -1,4 +1,4 @@
-"""The state of a model: what a fit returns, and what later requests build on."""
+"""The state of a model: a fit returns it, and later requests start from it."""
 
 import math
 from typing import Any, NamedTuple
@@ -26,17 +26,17 @@ _OF_MODEL = ("keys", "weights", "live")
 
 
 class LegoState(NamedTuple):
-  """The result of a fit, and all that later requests build on.
+  """The result of a fit, and the start of later requests.
 
   Attributes:
     model: keys, weights and live adapters, on the device.
-    anchors: [n] int64, the stable id of each adapter: its anchor's, or under the policy
-      `given` its index.
+    anchors: [n] int64, the stable id of each adapter: the id of its anchor, or its
+      index under the policy `given`.
     retained: the retained set in hash order, with routes and fingerprints, in chunks.
     sizes: [n] int64, |D_aj|.
     settings: [32] uint8, the fingerprint of the settings.
-    notes: [n] what the solver keeps of each adapter to be faster, or None. They are
-      not part of the digest: without them a request gives the same bits, later.
+    notes: [n] data that the solver keeps for each adapter to be faster, or None. Not
+      part of the digest: without them a request takes longer, but gives the same bits.
   """
 
   model: Model
@@ -86,7 +86,7 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
 
 
 def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
-  """All that a state is, as plain arrays by name; `notes` are left out."""
+  """The whole state as plain arrays by name, without `notes`."""
   return {
     **{name: np.asarray(getattr(state.model, name)) for name in _OF_MODEL},
     "anchors": state.anchors,
@@ -103,8 +103,8 @@ def from_arrays(
 
   Args:
     arrays: what `to_arrays` returned.
-    cfg: the settings of the fit, which `predict` then insists on (see
-      `Model.settings`); without them it takes any.
+    cfg: the settings of the fit, which `predict` then requires (see `Model.settings`);
+      if not given, `predict` takes any settings.
   """
   rows = RetainedRows(arrays["ids"], arrays["routes"], arrays["prints"])
   n = len(arrays["anchors"])
@@ -120,9 +120,9 @@ def from_arrays(
 
 
 def _check_memory(cfg: LegoConfig, dim: int) -> None:
-  """Raises ConfigError if one array of a fit alone is larger than this machine.
+  """Raises ConfigError if a single array of a fit exceeds this machine's memory.
 
-  A system that promises memory which it does not have ends the process without a word.
+  A system that overcommits memory would kill the process without a message.
   """
   n, classes, block = cfg.num_adapters, cfg.num_classes, routing.LARGEST_BLOCK
   arrays = [

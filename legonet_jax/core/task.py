@@ -1,7 +1,7 @@
-"""What has to be trained, and what a solver is.
+"""The interface of solvers: `Task` lists the adapters to train, a `Solver` trains them.
 
 `rebuild` finds out which adapters changed and how; a solver turns that into weights.
-`Ridge` and `Sgd` are solvers; docs/extending.md has one of your own.
+`Ridge` and `Sgd` are solvers; docs/extending.md shows how to write your own.
 """
 
 from collections.abc import Callable
@@ -28,10 +28,11 @@ class Task(NamedTuple):
     adapters: [m] int, which adapters, ascending; each has at least one member.
     ids: [m] int64, their stable ids.
     sizes: [m] int, |D_aj|.
-    members: gives D_aj of some adapters, in hash order, and the rows of the table. It
-      looks at all routes, so a solver whose time should not grow with N avoids it.
-    changes: what is different from the adapters as `notes` knew them.
-    notes: [m] what the solver returned for each adapter before; None if it is new.
+    members: returns D_aj of given adapters, in hash order, and their rows in the table.
+      It reads all routes, so a solver whose time should not grow with N avoids it.
+    changes: the samples that joined or left the adapters since `notes` were made.
+    notes: [m] the note that the solver last returned for each adapter; None for a new
+      adapter.
   """
 
   samples: Samples
@@ -44,7 +45,7 @@ class Task(NamedTuple):
 
 
 class LargeArray(NamedTuple):
-  """An array that a fit takes memory for: what it is, its shape, bytes per element."""
+  """A large array that a fit allocates: its name, shape and bytes per element."""
 
   name: str
   shape: tuple[int, ...]
@@ -52,19 +53,19 @@ class LargeArray(NamedTuple):
 
 
 class Solver(Protocol):
-  """How adapters are trained. A solver is one object that says all about itself.
+  """Trains adapters. A solver is one object that holds all its settings and functions.
 
   It is a frozen dataclass that inherits from this class and has at least `train`. Its
   fields are its settings, part of every digest. A field with `metadata={"free": value}`
-  cannot change the weights and may differ between a state and a request; `value` stands
-  for it in the digest.
+  cannot change the weights and may differ between a state and a request; `value`
+  replaces it in the digest.
 
-  The contract is the solver's to keep: the weights of an adapter are a function of the
-  settings, of its id and of the set of its members, bit for bit.
+  Every solver must keep the contract: the weights of an adapter depend, bit for bit,
+  only on the settings, on its id and on the set of its members.
 
   Attributes:
-    feature_map: what `LegoConfig.feature_map="auto"` becomes.
-    aggregate: what `LegoConfig.aggregate="auto"` becomes.
+    feature_map: the map that `LegoConfig.feature_map="auto"` selects.
+    aggregate: the mean that `LegoConfig.aggregate="auto"` selects.
   """
 
   feature_map: ClassVar[FeatureMap] = "l2"
@@ -81,22 +82,24 @@ class Solver(Protocol):
 
     Args:
       cfg: the settings; `cfg.solver` is this object.
-      task: what to train.
+      task: the adapters to train.
       weights: W [n, C, d] of all adapters; consumed.
       progress: called with (samples passed, samples in all).
 
     Returns:
-      W [n, C, d], and a note [m] for each adapter that was trained: whatever arrays the
-      solver can use in the next request, or None. Notes hold nothing that the members
-      do not determine; they are neither in the digest nor in checkpoints.
+      W [n, C, d], and a note [m] for each trained adapter: any arrays that the solver
+      can use in the next request, or None. Notes must depend on the members only; they
+      are neither in the digest nor in checkpoints.
     """
-    raise NotImplementedError
+    raise NotImplementedError(
+      f"{type(self).__name__} has no method train; see docs/extending.md"
+    )
 
   def compile(self, cfg: LegoConfig, dim: int) -> None:
     """Compiles everything now, so that no later request compiles."""
     del cfg, dim
 
   def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:
-    """What `train` takes memory for, so that too much is refused before it begins."""
+    """The arrays that `train` allocates, so that too large a fit is refused early."""
     del cfg, dim
     return []

@@ -1,20 +1,22 @@
 """From one set of samples to another: the mechanism behind fit, unlearn and learn.
 
 The contract: the state after any requests, in any order and batching, is bit for bit
-the state of a fresh fit on what remains. `rebuild` makes the state of a set of samples
-and takes from an earlier state only what it would compute again to the same bits:
-routes of samples under the same keys, and weights of adapters with the same id and the
-same members. A fit is a rebuild from the empty set.
+the state of a fresh fit on the samples that remain. `rebuild` makes the state of a set
+of samples and takes from an earlier state only results that it would compute again to
+the same bits: routes of samples under the same keys, and weights of adapters with the
+same id and the same members. A fit is a rebuild from the empty set.
 """
 
 import functools
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
+from legonet_jax import errors
 from legonet_jax.core import (
   changes as changes_lib,
   ids as ids_lib,
@@ -34,16 +36,17 @@ from legonet_jax.runtime.callbacks import Progress
 
 
 class Info(NamedTuple):
-  """What a call did.
+  """A report of one call.
 
   Attributes:
-    adapters_retrained: adapters trained, or solved, anew, each once.
-    adapters_masked: adapters with members that wait for their training (deferred).
-    samples_retrained: Σ |D_aj| over the retrained; `Ridge` does not visit them again.
+    adapters_retrained: adapters trained or solved anew, each counted once.
+    adapters_masked: adapters that have members, but wait for training (deferred).
+    samples_retrained: Σ |D_aj| over the retrained adapters; `Ridge` does not visit
+      these samples again.
     anchors_replaced: adapters whose key now belongs to another sample.
     seconds: wall time.
     balance: the distribution of |D_aj| after the call.
-    exact: whether the result is that of a fresh fit; False under the policy `keep`.
+    exact: whether the result equals a fresh fit; False under the policy `keep`.
   """
 
   adapters_retrained: int
@@ -70,9 +73,9 @@ def rebuild(
   Args:
     cfg: the settings.
     samples: a table with all samples of the new set.
-    old: where to start from; not changed.
-    removed: [r] ids that are in it.
-    added: [a] ids that are not.
+    old: the state to start from; not changed.
+    removed: [r] ids in the set of `old`.
+    added: [a] ids that are not in the set of `old`.
     progress: called with (samples passed, samples in all).
     defer: train nothing; adapters that would be trained are not live in the result
       and hold no weights. Any later rebuild without `defer` trains them.
@@ -82,8 +85,8 @@ def rebuild(
   """
   start = time.perf_counter()
   _compile_all(cfg, old.model.keys.shape[1])
-  anchors = _anchors(cfg, old, removed, added)
-  # An adapter is the same one as before if its id is; `source` is where it stood.
+  anchors = _choose_anchors(cfg, old, removed, added)
+  # An adapter is known by its id; `source` is its index in the old state, or -1.
   source = changes_lib.index_in(old.anchors, anchors)
   keys, retained, sizes, changes = changes_lib.compare(
     cfg, samples, old, removed, added, anchors
@@ -110,7 +113,10 @@ def rebuild(
     weights = jnp.zeros(old.model.weights.shape, jnp.float32)
   else:
     weights = _carry(old.model.weights, np.maximum(source, 0), ~changed)
-  weights, new_notes = cfg.solver.train(cfg, task, weights, progress)
+  shape = weights.shape
+  weights, new_notes = _check_trained(
+    cfg, task, shape, cfg.solver.train(cfg, task, weights, progress)
+  )
   for j, note in zip(retrain.tolist(), new_notes, strict=True):
     notes[j] = note
   for j in np.flatnonzero(~live).tolist():
@@ -143,12 +149,12 @@ def _compile_all(cfg: LegoConfig, dim: int) -> None:
   cfg.solver.compile(cfg, dim)
 
 
-def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
-  """The anchors of the new set; only `replace` ever changes those there are."""
+def _choose_anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
+  """The anchors of the new set; only the policy `replace` changes existing anchors."""
   stay = not len(added) and not np.isin(removed, old.anchors).any()
   if NO_ANCHOR not in old.anchors and (stay or cfg.key_policy != "replace"):
     return old.anchors
-  # No id after these can be among the first n when `removed` are gone.
+  # Without `removed`, the first n retained ids are among these.
   first = retained_lib.first(old.retained, cfg.num_adapters + len(removed))
   ids = np.concatenate([first[~np.isin(first, removed)], added])
   return keys_lib.choose_anchors(cfg, ids[ids_lib.hash_order(cfg.seed, ids)])
@@ -158,3 +164,41 @@ def _anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
 def _carry(weights: jax.Array, source: jax.Array, keep: jax.Array) -> jax.Array:
   """W [n, C, d] with each kept adapter in its new place and zeros in the others."""
   return jnp.where(keep[:, None, None], weights[source], 0.0)
+
+
+def _check_trained(
+  cfg: LegoConfig, task: Task, shape: tuple[int, ...], result: Any
+) -> tuple[jax.Array, list[Any]]:
+  """What `train` returned, if it is what it must be.
+
+  Raises:
+    ConfigError: if it is not weights [n, C, d] of `shape` and one note per adapter.
+  """
+  name, problem = type(cfg.solver).__name__, ""
+  if not isinstance(result, tuple) or len(result) != 2:
+    problem = f"a {type(result).__name__}"
+  else:
+    weights, notes = result
+    if not isinstance(weights, jax.Array):
+      problem = f"weights of type {type(weights).__name__}"
+    elif weights.shape != shape or weights.dtype != np.float32:
+      problem = f"weights {weights.dtype}{list(weights.shape)}"
+    elif not isinstance(notes, (list, tuple)) or len(notes) != len(task.adapters):
+      problem = f"{errors.brief(notes)} as notes of {len(task.adapters)} adapters"
+    elif not _is_ours(cfg.solver) and not _are_finite(weights, task.adapters):
+      problem = "weights that are NaN or infinite"
+  if problem:
+    raise errors.ConfigError(
+      f"{name}.train returned {problem}; it must return a tuple of finite float32"
+      f" weights {list(shape)}, an array of JAX, and a list of one note per adapter"
+    )
+  return result  # type: ignore[no-any-return]
+
+
+def _is_ours(solver: Any) -> bool:
+  """Whether a solver comes with this package, and looks at its weights itself."""
+  return type(solver).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _are_finite(weights: jax.Array, adapters: NDArray[np.intp]) -> bool:
+  return bool(np.isfinite(np.asarray(weights)[adapters]).all())

@@ -1,4 +1,4 @@
-"""Datasets of labelled images under stable ids, and encodings that come along."""
+"""Datasets of labelled images under stable ids, and the encodings in the package."""
 
 import lazy_loader
 

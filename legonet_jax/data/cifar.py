@@ -1,11 +1,11 @@
 """CIFAR-10 and CIFAR-100 from their official archives, every file checked.
 
 Ids are the official order: 0 ... 49,999 for the training images, 50,000 ... 59,999 for
-the test images. The files may lie in a folder as the archives, or unpacked; the binary
-version is preferred to the Python one. An archive is opened only if its hash is right,
-and read in memory, never unpacked, so no path in it can lead anywhere. The Python
-version is a pickle: only files with the right hash are opened, and even then by an
-unpickler that knows numpy arrays only. No file is read beyond its official size.
+the test images. A folder may hold the archives or the unpacked files; the binary
+version is preferred to the Python one. An archive is opened only if its hash is right.
+It is read in memory and never unpacked to disk, so no path in it can do harm. The
+Python version is a pickle: only files with the right hash are opened, and even these by
+an unpickler that knows numpy arrays only. No file is read beyond its official size.
 """
 
 import gzip
@@ -30,12 +30,12 @@ _HOST = "https://www.cs.toronto.edu/~kriz"
 _PIXELS = 3 * 32 * 32
 _TEST_START = 50_000
 _ROWS = {TRAIN: 50_000, TEST: 10_000}
-# The Python version keeps an image's label and file name in about 33 bytes.
+# Beside the pixels, the Python version has about 33 bytes per image (label, name).
 _MAX_PICKLED_EXTRA = 128
 
 
 class _Release(NamedTuple):
-  """One form of one dataset: its archive, and each file's split and md5."""
+  """One version of one dataset: its archive, and each file's split and md5."""
 
   archive: download.Remote
   folder: str
@@ -114,11 +114,11 @@ _RELEASES = {
 
 
 def load_cifar(name: str, folder: PathLike | None, *, progress: bool = True) -> Dataset:
-  """`cifar10` or `cifar100` from `folder`, or from the cache, downloaded if need be.
+  """`cifar10` or `cifar100` from `folder`; without it from the cache or the internet.
 
   Raises:
     DataError: if the folder has none of the official files, or one is damaged.
-    DownloadError: if there is no folder and the archive cannot be fetched.
+    DownloadError: if no folder is given and the archive cannot be downloaded.
   """
   folder = None if folder is None else pathlib.Path(folder)
   releases = _RELEASES[name]
@@ -147,7 +147,7 @@ def _folder_files(place: pathlib.Path, release: _Release) -> dict[str, bytes]:
 
 
 def _max_size(release: _Release, file: str) -> int:
-  """The size of an official file; of a pickled one, what it surely stays below."""
+  """The size of an official file, or a safe upper bound if it is a pickle."""
   splits = {name: split for name, split, _ in release.files}
   rows = _ROWS[splits[file]] // list(splits.values()).count(splits[file])
   extra = _MAX_PICKLED_EXTRA if release.pickled else release.label_bytes
@@ -155,12 +155,12 @@ def _max_size(release: _Release, file: str) -> int:
 
 
 def _archive_files(place: pathlib.Path, release: _Release) -> dict[str, bytes]:
-  """The wanted members, in memory; whatever else is in the archive is skipped."""
+  """The official files of an archive, in memory; other members are skipped."""
   path = place / release.archive.filename
   wanted = {f"{release.folder}/{name}": name for name, _, _ in release.files}
   files = {}
   with untrusted.open_plain(path) as packed:
-    # Before it is unpacked: 3 MB of zeros become 3 GB.
+    # Checked before unpacking, because 3 MB of packed zeros become 3 GB.
     if hashlib.file_digest(packed, "sha256").hexdigest() != release.archive.sha256:
       raise errors.DataError(
         f"{path} is damaged or not the official archive (sha256 differs); delete it and"
@@ -198,7 +198,7 @@ def _from_files(name: str, release: _Release, files: dict[str, bytes]) -> Datase
     labels.append(classes)
     splits.append(np.full(len(classes), split, np.uint8))
   part = np.concatenate(splits)
-  # The number in the official order; the test set starts where it does in CIFAR.
+  # Numbers in the official order; test images always start at 50,000.
   ids = np.concatenate(
     [np.arange((part == TRAIN).sum()), _TEST_START + np.arange((part == TEST).sum())]
   )
@@ -215,9 +215,9 @@ def _parse_binary(
 
 
 def _new_array(kind: Any, shape: Any, dtype: Any) -> NDArray[Any]:
-  """What numpy's pickles start from; the state that follows gives shape and bytes."""
+  """The empty array in numpy's pickles; its state then sets shape and bytes."""
   if kind is not np.ndarray or shape != (0,):
-    raise errors.DataError("a CIFAR batch holds something else than arrays")
+    raise errors.DataError("a CIFAR batch holds something other than arrays")
   return np.ndarray(shape, dtype)
 
 

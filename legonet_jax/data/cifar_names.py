@@ -1,4 +1,4 @@
-"""What the labels of CIFAR-10 and CIFAR-100 (fine) mean, in the official order."""
+"""The class names of CIFAR-10 and CIFAR-100 (fine), in the official order."""
 
 from legonet_jax.data import embedded
 

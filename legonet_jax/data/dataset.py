@@ -1,7 +1,7 @@
-"""What every dataset gives: labelled images under stable ids, sorted by id.
+"""The common form of all datasets: labelled images under stable ids, sorted by id.
 
-The same sample has the same id in every run and on every machine, because deleting a
-sample, much later, means naming it.
+A sample has the same id in every run and on every machine, because a later request to
+delete it must be able to name it.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ Reader = Callable[[int, int], Images]
 
 
 class Dataset(NamedTuple):
-  """N images. Made by `make_dataset`, which sorts and checks.
+  """N images. Make it with `make_dataset`, which sorts and checks.
 
   Attributes:
-    name: for people.
+    name: the dataset's name, for people.
     ids: [N] int64, strictly increasing, at least 0.
     labels: [N] int32, at least 0.
     split: [N] uint8, 0 for train and 1 for test.
     read: `read(start, stop)` gives the images [stop - start, H, W, 3] of these rows.
     fingerprint: a sha256 of ids, labels, splits and images.
-    classes: the names of the labels 0 ... C - 1, or None if nobody knows them.
+    classes: the names of the labels 0 ... C - 1, or None if they are unknown.
   """
 
   name: str
@@ -48,10 +48,24 @@ def make_dataset(
   images: Images,
   labels: NDArray[np.integer],
   ids: NDArray[np.integer],
-  split: NDArray[np.integer],
+  split: NDArray[np.integer] | None = None,
   classes: Sequence[str] | None = None,
 ) -> Dataset:
-  """A dataset of images [N, H, W, 3] uint8 held in memory."""
+  """A dataset of images in memory, sorted by id.
+
+  Args:
+    name: for messages, and kept with the encodings.
+    images: [N, H, W, 3] uint8.
+    labels: [N], from 0.
+    ids: [N] stable ids, each once.
+    split: [N] 0 train, 1 test; all train if not given.
+    classes: names of the labels 0 ... C - 1.
+
+  Raises:
+    DataError: if a column is wrong.
+  """
+  if split is None:
+    split = np.zeros(len(images), np.uint8)
   if images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
     raise errors.DataError(
       f"{name}: images have shape {images.shape} and type {images.dtype};"
@@ -80,12 +94,16 @@ def check_columns(
   ids: NDArray[np.integer],
   split: NDArray[np.integer],
 ) -> NDArray[np.intp]:
-  """The order [N] that sorts the rows by id; DataError if a column is wrong."""
+  """The order [N] that sorts the rows by id; raises DataError if a column is wrong."""
   for column, values in (("labels", labels), ("ids", ids), ("split", split)):
     if values.shape != (count,) or values.dtype.kind not in "iu":
+      cure = f"{count} samples need {count} integers"
+      if column == "labels" and values.dtype.kind in "US":
+        cure += ", from 0; the names of the classes go into `classes`"
+      elif column == "split":
+        cure += ", 0 for train and 1 for test"
       raise errors.DataError(
-        f"{name}: {column} are {values.dtype}{list(values.shape)}; {count} samples need"
-        f" {count} integers"
+        f"{name}: {column} are {values.dtype}{list(values.shape)}; {cure}"
       )
     if count and (values.min() < 0 or values.max() > np.iinfo(np.int64).max):
       raise errors.DataError(
@@ -105,7 +123,7 @@ def check_columns(
 
 
 def take(dataset: Dataset, split: str | None, limit: int | None) -> Dataset:
-  """The samples of one split (or both), at most the first `limit` of them."""
+  """The first `limit` samples of one split; None means both splits, or no limit."""
   keep = np.ones(len(dataset.ids), bool)
   if split is not None:
     keep = dataset.split == SPLITS.index(split)
@@ -131,7 +149,7 @@ def fingerprint(
   split: NDArray[np.uint8],
   content: bytes,
 ) -> str:
-  """A sha256 of all columns and of the images' own hash."""
+  """A sha256 of all columns and of the hash of the images."""
   sha = hashlib.sha256(b"legonet-jax dataset 1")
   for column in (ids, labels, split):
     sha.update(np.ascontiguousarray(column).data)

@@ -1,8 +1,8 @@
 """The real encodings that come with the package: 6,000 + 1,000 of CIFAR-10.
 
 ResNet-34 encodings (d = 512) at 224 px of 600 training and 100 test images per class,
-8 bits each. `embedded_files/README.md` says where they come from. An id is the image's
-number in the official order; test images count on from 50,000.
+8 bits per number. `embedded_files/README.md` says where they come from. An id is the
+image's number in the official order; test images start at 50,000.
 """
 
 import pathlib

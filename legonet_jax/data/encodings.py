@@ -1,4 +1,4 @@
-"""Encodings and given keys from files of the user's, all of them checked."""
+"""Reads and checks encodings and given keys from the user's files."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -38,17 +38,17 @@ def read_encodings(path: PathLike, labels: bool = True) -> EncodingTable:
 
   Args:
     path: the file.
-    labels: whether it needs labels.
+    labels: whether the file must have labels.
 
   Raises:
-    DataError: if it is no such file, or a column is wrong.
+    DataError: if the file is not such an `.npz`, or a column is wrong.
   """
   path = pathlib.Path(path)
   return make_table(path, npz.read_arrays(path, "encodings", labels))
 
 
 def make_table(path: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> EncodingTable:
-  """The table of arrays by name; `path` is for messages."""
+  """Checks arrays, given by name, and makes a table; `path` is for messages."""
   encodings = arrays["encodings"]
   if encodings.ndim != 2 or encodings.dtype.kind != "f" or not encodings.size:
     raise errors.DataError(
@@ -76,7 +76,7 @@ def make_table(path: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> EncodingT
 
 
 def check_numbers(path: pathlib.Path, encodings: NDArray[np.floating]) -> None:
-  """Raises DataError if a number is not finite, or too large for a model."""
+  """Raises DataError if a number is not finite or is too large for a model."""
   for start in range(0, len(encodings), _BLOCK):
     _, sane = features.to_float32(encodings[start : start + _BLOCK])
     if not sane.all():
@@ -94,7 +94,7 @@ def read_given_keys(path: PathLike, follow: bool = True) -> NDArray[np.floating]
     follow: whether it may be a symbolic link.
 
   Raises:
-    DataError: if it is no such file.
+    DataError: if the file does not hold such keys.
   """
   path = pathlib.Path(path)
   try:

@@ -3,11 +3,11 @@
     photos/cat/001.jpg          photos/train/cat/001.jpg
     photos/dog/002.jpg          photos/test/dog/002.jpg
 
-With `train` and `test` on top these are the splits, else everything is training data.
-Labels number the class folders in alphabetical order, and the folders' names go along
-as the names of the classes. An image's id is a hash of its path below the folder, so
-adding or removing other images never changes it; renaming the file does. Images are
-scaled to the wanted size on their shorter side, then cut to their central square.
+Top folders `train` and `test` are the splits; without them everything is training data.
+Labels number the class folders in alphabetical order, and the folders' names become the
+class names. An image's id is a hash of its path below the folder, so adding or removing
+other images never changes it, but renaming the file does. Images are scaled so that
+their shorter side has the wanted size, then cut to their central square.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from legonet_jax.io.files import PathLike
 
 
 def load_folder(path: PathLike, size: int) -> Dataset:
-  """The images below `path`, read when they are needed, as [size, size, 3].
+  """The images below `path` as [size, size, 3]; each is read only when needed.
 
   Raises:
     DataError: if there are no classes, a class is empty, or (on reading) an image is
@@ -76,7 +76,7 @@ def load_folder(path: PathLike, size: int) -> Dataset:
 
 def id_of(relative: pathlib.Path) -> int:
   """63 bits of the sha256 of a path, written with slashes."""
-  # Names that are not UTF-8 are allowed on Linux, and have an id as well.
+  # Linux allows file names that are not UTF-8; they get an id as well.
   path = relative.as_posix().encode(errors="surrogateescape")
   digest = hashlib.sha256(path).digest()
   return int.from_bytes(digest[:8], "big") >> 1
@@ -85,7 +85,7 @@ def id_of(relative: pathlib.Path) -> int:
 def _images_below(folder: pathlib.Path, top: pathlib.Path) -> list[pathlib.Path]:
   """All images in a class folder, at any depth, sorted.
 
-  Links to files count, links to folders do not, so that there are no circles.
+  Links to files are followed; links to folders are not, because they may form circles.
   """
   real = folder.resolve()
   if top.resolve().is_relative_to(real):

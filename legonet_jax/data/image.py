@@ -1,8 +1,9 @@
-"""One image file, as a square of pixels; no more memory than its size justifies.
+"""Reads one image file as a square of pixels, in memory bounded by the file's size.
 
-Decoders are large programs fed by strangers. So only the formats of a dataset are tried
-(Pillow would hand an EPS file, whatever its name, to Ghostscript, which runs it), and
-the size that a file claims is compared with its length before anything is decoded.
+Image decoders are large programs, and the files may be hostile. So only the usual
+formats are tried (Pillow would hand an EPS file, whatever its name, to Ghostscript,
+which runs it), and the size that a file claims is compared with its length before
+anything is decoded.
 """
 
 import os
@@ -19,10 +20,10 @@ from legonet_jax.io import untrusted
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-# Deflate, the best compressor among them, makes at most 1032 bytes of one. The rest is
-# for pictures of one colour, which are honest: 4096 x 4096 needs no justification.
+# Deflate, the best compressor among them, expands one byte to at most 1032. Images of
+# one colour may compress even better, so 4096 x 4096 pixels are always allowed.
 _PIXELS_PER_BYTE, _FREE_PIXELS = 1100, 2**24
-# A picture is scaled by its shorter side: of 1 x 60,000 pixels, 12 GB would come.
+# An image is scaled by its shorter side: 1 x 60,000 pixels would grow to 12 GB.
 _MAX_RATIO = 100
 
 
@@ -30,13 +31,13 @@ def read_image(path: pathlib.Path, size: int) -> Images:
   """The central square of an image, [size, size, 3] uint8.
 
   Raises:
-    DataError: if the file is damaged, is no image, or is much larger than it looks.
-    OSError: if it is not there or may not be read.
+    DataError: if the file is damaged, is no image, or claims too many pixels.
+    OSError: if it is missing or may not be read.
   """
   with untrusted.open_plain(path) as file:
     try:
       rgb = _decode(file)
-    # Pillow raises whatever comes up: damaged files are not its main concern.
+    # On damaged files Pillow raises exceptions of any type.
     except Exception as e:
       if isinstance(e, UnidentifiedImageError):
         why = "no image of a known kind"
@@ -54,7 +55,7 @@ def read_image(path: pathlib.Path, size: int) -> Images:
 
 def _decode(file: BinaryIO) -> Image.Image:
   with warnings.catch_warnings():
-    # About large images and odd metadata; the sizes are checked below.
+    # Warnings are about large images and odd metadata; sizes are checked below.
     warnings.simplefilter("ignore")
     with Image.open(file, formats=_FORMATS) as image:
       _check_size(image.size, os.fstat(file.fileno()).st_size)

@@ -1,4 +1,4 @@
-"""The one place that names datasets."""
+"""Loads a dataset by its name."""
 
 import pathlib
 from typing import Literal
@@ -25,10 +25,10 @@ def load_dataset(
   """The dataset `name`: `cifar10`, `cifar100`, an `.npz` file or a folder of images.
 
   Args:
-    name: what to load.
-    size: what a folder's images are scaled to; arrays keep their own size.
-    folder: where CIFAR's files are; the cache folder if not given.
-    source: where CIFAR comes from.
+    name: the name or the path.
+    size: the size to scale a folder's images to; arrays keep their own size.
+    folder: the folder with CIFAR's files; the cache folder if not given.
+    source: CIFAR from its official archive or from tensorflow-datasets.
     progress: whether a download shows a bar.
   """
   folder = None if folder is None else pathlib.Path(folder)

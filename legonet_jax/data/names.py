@@ -1,4 +1,4 @@
-"""Names that people give to classes and encoders: text that is safe to show."""
+"""Checks that names of classes and encoders are safe to show on a terminal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,18 +7,18 @@ import unicodedata
 from legonet_jax import errors
 
 _LONGEST = 200
-# Control characters (also escape codes of terminals), halves of characters as in names
-# of files that are not UTF-8, and separators of lines and paragraphs.
+# Unicode categories: control characters (also terminal escape codes), surrogates (as in
+# file names that are not UTF-8), separators of lines and of paragraphs.
 _UNSAFE = {"Cc", "Cs", "Zl", "Zp"}
 
 
 def check_classes(where: str, names: Sequence[Any], count: int) -> tuple[str, ...]:
-  """The names of the classes 0 ... C - 1, checked.
+  """Checks the names of the classes 0 ... C - 1 and returns them.
 
   Args:
-    where: what they belong to, for messages.
-    names: what was given.
-    count: how many classes there are at least: the largest label and 1.
+    where: the file or dataset that they belong to, for messages.
+    names: the given names.
+    count: the least number of classes: the largest label + 1.
 
   Raises:
     DataError: if there are too few, one occurs twice, or one is not a short line.
@@ -49,6 +49,6 @@ def is_one_line(text: str, longest: int) -> bool:
 
 
 def _is_short_line(name: str) -> bool:
-  # Printable ones have none of these, and are nearly all there are.
+  # A fast path: printable names, nearly all, have no unsafe characters.
   safe = name.isprintable() or not any(unicodedata.category(c) in _UNSAFE for c in name)
   return 0 < len(name) <= _LONGEST and safe

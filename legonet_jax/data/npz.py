@@ -1,8 +1,8 @@
 """Images from an `.npz` file.
 
-It holds `images` [N, H, W, 3] uint8 and `labels` [N], and if you have them `ids` [N]
-(else the row numbers), `split` [N] (0 train, 1 test; else all train) and `classes` [C],
-the names of the labels 0 ... C - 1 (text; else nobody knows them).
+It holds `images` [N, H, W, 3] uint8 and `labels` [N]. Optional are `ids` [N] (default:
+the row numbers), `split` [N] (0 train, 1 test; default: all train) and `classes` [C],
+the names of the labels 0 ... C - 1 (text; default: unknown).
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,12 @@ def load_npz(path: PathLike) -> Dataset:
 def read_arrays(
   path: pathlib.Path, content: str, labels: bool = True
 ) -> dict[str, NDArray[Any]]:
-  """`content`, labels, ids and split of an `.npz` file, nothing pickled among them.
+  """`content`, labels, ids and split of an `.npz` file; pickled arrays are refused.
 
-  Labels that are not needed and not there are zeros.
+  Args:
+    path: the file.
+    content: the name of the main array.
+    labels: whether labels are required; if not, missing labels are zeros.
   """
   if not path.exists():
     raise errors.DataError(f"no file {path}; check the path")
@@ -54,7 +57,7 @@ def read_arrays(
 def read_classes(
   name: str, arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[str, ...] | None:
-  """The array `classes` as text, or None if there is none; `name` is for messages."""
+  """The array `classes` as text, or None if it is missing; `name` is for messages."""
   classes = arrays.get("classes")
   if classes is None:
     return None

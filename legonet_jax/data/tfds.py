@@ -1,9 +1,8 @@
 """CIFAR-10 and CIFAR-100 through tensorflow-datasets (the extra `tfds`).
 
-TFDS shuffles the samples when it prepares a dataset, so a position means nothing. Each
-sample has an id such as `train_16399`, though, and TFDS counts it over the official
-files in their official order. So the numbers here are those of the archives: the same
-image has the same id, whichever way it came.
+TFDS shuffles the samples when it prepares a dataset, so positions mean nothing. But
+each sample has an id such as `train_16399`, which TFDS counts over the official files
+in their official order. So an image has the same id here as from the archives.
 """
 
 from collections.abc import Iterable
@@ -42,7 +41,7 @@ def _source(name: str, split: str, folder: pathlib.Path | None) -> Iterable[Any]
     data_dir = None if folder is None else str(folder)
     source: Iterable[Any] = tfds.data_source(name, split=split, data_dir=data_dir)
     return source
-  except ImportError as e:  # TFDS imports TensorFlow late, when it prepares a dataset
+  except ImportError as e:  # also TensorFlow, which TFDS imports to prepare a dataset
     raise errors.DataError(
       f"tensorflow-datasets is not usable ({e}); pip install 'legonet-jax[tfds]', or"
       " use the official archive (--source archive)"

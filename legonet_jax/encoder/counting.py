@@ -1,7 +1,7 @@
-"""Parameters and multiply-accumulates of an encoder, read off the real network.
+"""Parameters and multiply-accumulates of an encoder, counted on the real network.
 
-One MAC is one multiply-accumulate of the mathematical convolution, whatever form a
-device runs it in, products with padding included.
+One MAC is one multiply-accumulate of the mathematical convolution, including products
+with padding, whatever form a device computes it in.
 """
 
 import functools
@@ -26,17 +26,17 @@ class Conv(NamedTuple):
 
   @property
   def macs(self) -> int:
-    """Each number of the output map is a sum of size² · inputs products."""
+    """MACs: each number of the output map is a sum of size² · inputs products."""
     return self.elements * self.size**2 * self.inputs
 
   @property
   def elements(self) -> int:
-    """Numbers in the output map, which the BatchNorm after it passes over."""
+    """Numbers in the output map, all of which the next BatchNorm reads."""
     return self.height * self.width * self.features
 
 
 class EncoderCost(NamedTuple):
-  """An encoder on one image.
+  """The cost of encoding one image.
 
   Attributes:
     convs: all convolutions, in the order in which they run.
@@ -58,12 +58,13 @@ class EncoderCost(NamedTuple):
 
 @functools.cache
 def count_encoder(name: str, image_size: int) -> EncoderCost:
-  """Counts by running the real network on shapes, without a single product."""
+  """Counts by evaluating the real network's shapes, without computing anything."""
   image_size = whole_number("image_size", image_size, 1)
   net = resnet.build_resnet(name)
   convs: list[Conv] = []
 
-  # Shapes, not operations: a CPU runs most convolutions in another form (conv.py).
+  # Counts layers, not XLA's operations, because a CPU computes most convolutions in
+  # another form (conv/forms.py).
   def watch(
     call: Any, args: Any, kwargs: Any, context: nn.module.InterceptorContext
   ) -> Any:

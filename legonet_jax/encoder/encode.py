@@ -1,8 +1,8 @@
 """e = En(x): images to encodings, once, at one fixed batch shape.
 
-The last bit of an encoding may depend on the shape of the batch that it is computed in.
-So every batch has the same shape, the last one padded, and an encoding is never
-computed again: it is stored under the sample's id.
+The last bit of an encoding may depend on the shape of its batch. So every batch has the
+same shape (the last one is padded), and an encoding is computed only once: it is stored
+under the sample's id.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +26,13 @@ Encode = Callable[[Params, jax.Array], jax.Array]
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-# Per device, of one step. More gains nothing, and memory is taken for all of them.
+# Per device and step. More images are not faster, and all of them take memory.
 _MOST_IMAGES = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageEncoder:
-  """How images become encodings; the parameters are apart.
+  """How images become encodings, without the network's parameters.
 
   Attributes:
     name: `resnet18`, `resnet34` or `resnet50`.
@@ -46,7 +46,7 @@ class ImageEncoder:
 
 
 def check(spec: ImageEncoder) -> None:
-  """Raises ConfigError if `spec` makes no sense."""
+  """Raises ConfigError if `spec` is not valid."""
   resnet.build_resnet(spec.name)
   if not 32 <= spec.size <= 1024:
     raise errors.ConfigError(f"size is {spec.size}; it must be in 32 ... 1024")
@@ -67,8 +67,8 @@ def check_batch(batch: int, devices: int) -> None:
 def prepare(spec: ImageEncoder, variables: resnet.Variables) -> Params:
   """Parameters for `encode_images` from a network's variables.
 
-  BatchNorm is folded into the convolutions; on a CPU their kernels are also brought
-  into the form that the convolution of this size of images uses.
+  BatchNorm is folded into the convolutions. On a CPU, kernels are also transformed for
+  the form of convolution that is used at this image size.
   """
   with flags.pinned():
     return _prepare(spec, variables)
@@ -90,7 +90,7 @@ def preprocess(images: jax.Array, size: int) -> jax.Array:
     size: the wanted height and width.
 
   Returns:
-    [B, size, size, 3] float32. Shrinking filters first, as Pillow does.
+    [B, size, size, 3] float32. Shrinking smooths first (antialias), as Pillow does.
   """
   x = images.astype(jnp.float32) / 255
   if x.shape[1:3] != (size, size):
@@ -101,7 +101,7 @@ def preprocess(images: jax.Array, size: int) -> jax.Array:
 
 def encode_images(spec: ImageEncoder, params: Params, images: jax.Array) -> jax.Array:
   """E [B, d] float32 of images [B, H, W, 3] uint8. Pure, for use inside `jit`."""
-  # The caller's setting may be a faster one: encodings would be others, and worse.
+  # Not the caller's precision: a faster one would give other, worse encodings.
   with jax.default_matmul_precision("highest"):
     x = preprocess(images, spec.size).astype(spec.compute)
     e = resnet.apply_folded(resnet.build_resnet(spec.name), params, x)
@@ -122,8 +122,8 @@ def encode_batches(
   Args:
     encode: a pure function (params, batch) -> [B, d].
     params: its parameters; copied to every device once.
-    dataset: what to encode.
-    batch: B, the fixed shape of every call; a multiple of the number of devices.
+    dataset: the images.
+    batch: B, the fixed size of every batch; a multiple of the number of devices.
     start: the row to start with, a multiple of B.
     devices: all of the default platform if not given.
 

@@ -2,8 +2,8 @@
 
 A `.pth` is a pickle, and a pickle is a program. The machine that runs it here
 (`unpickle`) knows the handful of names that a file of tensors needs and refuses every
-other one. What a file claims (sizes, strides, lengths of storages) is compared with the
-bytes that are there before memory is taken, so 362 bytes cannot become gigabytes.
+other one. The sizes, strides and lengths that a file claims are compared with its
+actual bytes before memory is allocated, so 362 bytes cannot become gigabytes.
 
     zip     <any>/data.pkl and one file <any>/data/<key> per storage   (torch >= 1.6)
     legacy  magic, version, system pickles; the data pickle; the storages one by one
@@ -40,16 +40,16 @@ _DTYPES: Mapping[str, Any] = {
   "ByteStorage": np.uint8,
   "BoolStorage": np.bool_,
 }
-# What reading raises on bytes that are not what they claim to be.
+# Exceptions that reading malformed bytes raises.
 _MALFORMED = (
   *zips.DAMAGED, pickle.UnpicklingError, IndexError, TypeError,
 )  # fmt: skip
 _MAX_DIMS = 8
-_FREE_BYTES = 1 << 16  # of tensors that share numbers, beyond twice the file
+_FREE_BYTES = 1 << 16  # allowed beyond twice the file, for tensors that share numbers
 
 
 class _Storage(NamedTuple):
-  """Where a tensor's numbers are; the bytes come later."""
+  """The place of a tensor's numbers; their bytes are read later."""
 
   key: str
   dtype: Any
@@ -142,7 +142,7 @@ def _rebuild_tensor(
 ) -> _Tensor:
   if not isinstance(storage, _Storage):
     raise TypeError("a tensor without storage")
-  # One long tuple can be the shape of many tensors: its length comes first.
+  # Lengths are checked first, because many tensors can share one very long shape.
   if any(type(t) is not tuple or len(t) > _MAX_DIMS for t in (shape, strides)):
     raise TypeError("a tensor of odd shape")
   if any(type(n) is not int or n < 0 for n in (offset, *shape, *strides)):
@@ -164,7 +164,7 @@ _CALLS: Mapping[unpickle.Name, Callable[..., object] | None] = {
 
 
 def _tensors(tree: object, size: int) -> dict[str, _Tensor]:
-  """The tensors of a state dict; also of one wrapped as {"state_dict": ...}.
+  """The tensors of a state dict, also if it is wrapped as {"state_dict": ...}.
 
   Raises:
     WeightsError: if there are none, or if they need more bytes than a file of `size`
@@ -182,8 +182,8 @@ def _tensors(tree: object, size: int) -> dict[str, _Tensor]:
     total += count * tensor.storage.dtype.itemsize
     if count > tensor.storage.length or total > 2 * size + _FREE_BYTES:
       raise errors.WeightsError(
-        f"tensor '{untrusted.one_line(name)}' claims {count:,} numbers, more than are"
-        " there; save a contiguous copy"
+        f"tensor '{untrusted.one_line(name)}' claims {count:,} numbers, more than the"
+        " file holds; save a contiguous copy"
       )
   tensors = {name.removeprefix("module."): t for name, t in found.items()}
   if len(tensors) < len(found):

@@ -1,11 +1,11 @@
 """ResNet-18/34/50 as torchvision defines them, without the classification layer.
 
 One Flax definition for all three, in inference and training mode. Padding, the order of
-the layers, epsilon and the running averages are PyTorch's, so that its weights carry
-over and fine-tuning behaves alike. Images are NHWC.
+layers, epsilon and running averages are PyTorch's, so that its weights can be used and
+fine-tuning behaves alike. Images are NHWC.
 
-`fold` merges every BatchNorm into the convolution before it. That is the form to encode
-with: the same features, fewer passes over memory.
+`fold` merges every BatchNorm into the convolution before it. Use this form to encode:
+it gives the same features with fewer passes over memory.
 """
 
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ class ResNet(nn.Module):
 
 
 RESNETS = {
-  "resnet6": ResNet((1, 1)),  # compiles in seconds, for smoke tests: nobody trained it
+  "resnet6": ResNet((1, 1)),  # for smoke tests: compiles in seconds; never pretrained
   "resnet18": ResNet((2, 2, 2, 2)),
   "resnet34": ResNet((3, 4, 6, 3)),
   "resnet50": ResNet((3, 4, 6, 3), bottleneck=True),
@@ -137,14 +137,14 @@ def build_resnet(name: str) -> ResNet:
 
 def init(net: ResNet, key: jax.Array) -> Variables:
   """Random variables: `params` and `batch_stats`, initialised as torchvision does."""
-  # Compiled, because shapes alone decide the draws: run eagerly, the network is too.
+  # Under `jit`, XLA drops the forward pass, because the draws depend on shapes alone.
   train = net.clone(mode="train")
   variables: Variables = jax.jit(train.init)(key, jnp.zeros((1, 32, 32, 3)))
   return variables
 
 
 def apply(net: ResNet, variables: Variables, images: jax.Array) -> jax.Array:
-  """Features [B, d] of normalised images [B, H, W, 3]; running BatchNorm statistics."""
+  """Features [B, d] of normalised images [B, H, W, 3], with running statistics."""
   return jnp.asarray(net.clone(mode="inference").apply(variables, images))
 
 
@@ -158,20 +158,20 @@ def apply_train(
 
 
 def apply_tune(net: ResNet, variables: Variables, images: jax.Array) -> jax.Array:
-  """`apply` for gradients: BatchNorm keeps its running statistics while weights move.
+  """`apply` for training: BatchNorm keeps its running statistics while weights change.
 
-  That is how to fine-tune on few samples: the statistics of a small batch are noise.
+  Use it to fine-tune on few samples: the statistics of a small batch are noise.
   """
   return jnp.asarray(net.clone(mode="tune").apply(variables, images))
 
 
 def apply_folded(net: ResNet, folded: Variables, images: jax.Array) -> jax.Array:
-  """`apply` for what `fold` returned."""
+  """`apply` for variables from `fold`."""
   return jnp.asarray(net.clone(mode="folded").apply(folded, images))
 
 
 def fold(variables: Variables) -> Variables:
-  """Every BatchNorm merged into its convolution: {params: ... {kernel, bias}}."""
+  """Merges every BatchNorm into its convolution: {params: ... {kernel, bias}}."""
 
   def merge(params: Variables, stats: Variables) -> Variables:
     if "kernel" not in params:
@@ -184,10 +184,10 @@ def fold(variables: Variables) -> Variables:
 
 
 def transform(net: ResNet, folded: Variables, size: int) -> Variables:
-  """Folded variables with the kernels of Winograd's form computed once, not per batch.
+  """Transforms kernels to Winograd's form once, instead of for every batch.
 
-  They are four times as large and only good for images of about this size; a CPU is
-  where they pay, by a fifth of the time at 64.
+  These kernels are four times as large and suit only images of about this size. They
+  pay on a CPU: a fifth less time at size 64.
   """
   params = dict(folded["params"])
   longest = -(-size // 4)
@@ -207,7 +207,7 @@ def transform(net: ResNet, folded: Variables, size: int) -> Variables:
 
 
 def _channels(v: jax.Array) -> jax.Array:
-  """V [C] as [1, 1, 1, C]: a caller may have forbidden implicit rank promotion."""
+  """V [C] as [1, 1, 1, C], because callers may forbid implicit rank promotion."""
   return v[None, None, None, :]
 
 

@@ -1,9 +1,9 @@
-"""`.safetensors` files: a header in JSON and the numbers behind it, nothing to run.
+"""`.safetensors` files: a JSON header and the numbers after it, no code.
 
     8 bytes: length of the header | header | numbers of all tensors, without gaps
 
-The library checks that the tensors fill the file exactly, so they take as much memory
-as the file. This module adds what it leaves open: types that numpy lacks, names that
+The `safetensors` library checks that the tensors fill the file exactly, so they take as
+much memory as the file. This module also handles types that numpy lacks, names that
 occur twice, and files that change or end while they are mapped into memory.
 """
 
@@ -67,7 +67,7 @@ def _to_array(name: str, dtype: str, shape: list[int], data: bytes) -> NDArray[A
 
 
 def _refuse_doubles(header: bytes) -> None:
-  """Raises ValueError if a name occurs twice; the library takes one of the two."""
+  """Raises ValueError if a name occurs twice; the library would silently pick one."""
 
   def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)

@@ -1,9 +1,9 @@
-"""The few instructions of a pickle that a file of tensors needs, and no others.
+"""Runs only those pickle instructions that a file of tensors needs.
 
 A pickle is a program for a small machine with a stack. Python's machine imports and
-calls what the program names, and takes whatever memory it asks for. This one knows what
-`torch.save` writes (pickle protocol 2) and builds numbers, texts, tuples, lists and
-dicts. It calls only what its owner put in its table, and a file has a budget of bytes
+calls whatever the program names, and allocates any memory it asks for. This machine
+knows what `torch.save` writes (pickle protocol 2) and builds numbers, texts, tuples,
+lists and dicts. It calls only functions in its table, and a file has a budget of bytes
 and of steps.
 """
 
@@ -19,12 +19,12 @@ from legonet_jax.io import untrusted
 # bound memory and time, whatever the instructions are.
 MAX_BYTES, MAX_STEPS = 16 << 20, 1 << 20
 _MAX_NAME, _MAX_ARGUMENTS = 256, 8
-# Larger numbers can be chosen to have one hash, and a dict of them takes forever.
+# Larger numbers can be chosen to have equal hashes, which makes a dict take forever.
 _MAX_KEY = 1 << 60
 
 
 class Name(NamedTuple):
-  """Something that a pickle names; it is never imported."""
+  """A name in a pickle; it is never imported."""
 
   module: str
   name: str
@@ -34,7 +34,7 @@ ORDERED_DICT = Name("collections", "OrderedDict")
 
 
 class Machine:
-  """Runs the pickles that follow each other in a file, on one budget."""
+  """Runs the consecutive pickles of a file, on one shared budget."""
 
   def __init__(
     self,
@@ -45,8 +45,9 @@ class Machine:
     """Makes a machine.
 
     Args:
-      file: where the pickles are.
-      calls: what they may name, with the function to call; None if it is only a name.
+      file: the file with the pickles.
+      calls: the names that they may use, with the function to call; None if the name
+        cannot be called.
       load: gives the object that a persistent id stands for.
     """
     self._file, self._calls, self._load = file, calls, load
@@ -59,9 +60,9 @@ class Machine:
     """The object that the next pickle makes.
 
     Raises:
-      WeightsError: if it names what is not in the table.
-      UnpicklingError, EOFError, IndexError, KeyError, TypeError, ValueError: if it is
-        not one that torch writes.
+      WeightsError: if it uses a name that is not in the table.
+      UnpicklingError, EOFError, IndexError, KeyError, TypeError, ValueError: if torch
+        does not write such pickles.
     """
     self._memo, self._stack, self._below = {}, [], []
     while (code := self._read(1)) != pickle.STOP:
@@ -151,17 +152,17 @@ class Machine:
       return
     call = self._calls[name]
     if call is None:
-      raise TypeError("a call of what is no function")
+      raise TypeError("a call of something that is no function")
     self._push(call(*args))
 
   def _ordered_dict(self, items: object = None) -> dict[Any, Any]:
-    """A new dict: empty, or of the list of pairs that Python 2 writes."""
+    """A new dict: empty, or from a list of pairs, as Python 2 writes it."""
     pairs = [] if items is None else _of_type(list, items)
     self._spend(len(pairs))  # one list can be used many times
     return _to_dict(pairs)
 
   def _build(self) -> None:
-    """Drops the attributes of a dict, in which torch keeps version numbers."""
+    """Drops the attributes of a dict; torch keeps version numbers in them."""
     self._pop(1)
     _of_type(dict, self._stack[-1])
 
@@ -175,12 +176,12 @@ def _of_type(kind: type, value: Any) -> Any:
 def _to_dict(pairs: Iterable[Any]) -> dict[Any, Any]:
   """A dict whose keys are texts and whole numbers.
 
-  Other keys can be made of each other so that to hash one of them takes forever.
+  Other keys can be nested so that hashing one of them takes forever.
   """
   result = {}
   for pair in pairs:
     if type(pair) not in (list, tuple):
-      raise TypeError("a dict of something else than pairs")
+      raise TypeError("a dict of something other than pairs")
     key, value = pair
     if type(key) is not str and abs(_of_type(int, key)) >= _MAX_KEY:
       raise TypeError("a key that is too large")

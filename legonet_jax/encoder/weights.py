@@ -1,6 +1,6 @@
 """Pretrained weights: torchvision's files by name, or a local `.pth` / `.safetensors`.
 
-The sha256 of the file travels with everything that is made from it.
+The sha256 of the weights file is recorded in every store that is made with it.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from legonet_jax.io.files import PathLike
 
 _HOST = "https://download.pytorch.org/models"
 # Torchvision's ImageNet weights, version 1 of each. Their names hold 8 digits of the
-# hash; the full ones are recorded in several public projects, which agree.
+# hash; several public projects record the full hashes, and they agree.
 PRETRAINED: Mapping[str, download.Remote] = {
   "resnet18": download.Remote(
     f"{_HOST}/resnet18-f37072fd.pth",
@@ -52,7 +52,7 @@ class Weights(NamedTuple):
 
 
 def pretrained_path(name: str, *, progress: bool = True) -> pathlib.Path:
-  """Torchvision's weights for `name` in the cache folder, downloaded if need be."""
+  """Torchvision's weights for `name` in the cache folder, downloaded if missing."""
   if name not in PRETRAINED:
     raise errors.WeightsError(
       f"no pretrained weights for '{name}'; give a weights file"
@@ -65,7 +65,7 @@ def load(net: ResNet, path: PathLike) -> Weights:
   """Reads a `.pth` or `.safetensors` file in torchvision's names and layout.
 
   Raises:
-    WeightsError: if it is missing, damaged, unsafe, or not of `net`.
+    WeightsError: if it is missing, damaged, unsafe, or for another network.
   """
   path = pathlib.Path(path)
   if not path.is_file():
@@ -90,8 +90,8 @@ def load(net: ResNet, path: PathLike) -> Weights:
 def from_torchvision(net: ResNet, tensors: Mapping[str, NDArray[Any]]) -> Variables:
   """Variables of `net` in float32 from torchvision's state dict.
 
-  The classification layer and PyTorch's batch counters are left out; any other tensor
-  must have its place, and every place its tensor.
+  The classification layer and PyTorch's batch counters are left out. All other tensors
+  must match the variables one to one.
   """
   shapes = jax.eval_shape(lambda: init(net, jax.random.key(0)))
   variables: dict[str, Any] = {"params": {}, "batch_stats": {}}
@@ -116,13 +116,13 @@ def from_torchvision(net: ResNet, tensors: Mapping[str, NDArray[Any]]) -> Variab
 
 
 def _to_float32(name: str, tensor: NDArray[Any]) -> NDArray[np.float32]:
-  """The tensor, refused unless its numbers are finite floats."""
-  # numpy calls the kind of bfloat16 "V", as it does for anything that it does not know.
+  """The tensor as float32; raises WeightsError if it has other than finite floats."""
+  # numpy gives bfloat16 the kind "V", like every type that it does not know.
   if tensor.dtype.kind != "f" and tensor.dtype != ml_dtypes.bfloat16:
     raise errors.WeightsError(
       f"tensor '{_shown(name)}' is of {tensor.dtype}, not float"
     )
-  with np.errstate(over="ignore"):  # it becomes infinity, which is refused
+  with np.errstate(over="ignore"):  # overflow gives infinity, which is refused below
     value = np.asarray(tensor, np.float32)
   if not np.isfinite(value).all():
     raise errors.WeightsError(
@@ -166,7 +166,7 @@ def _place(name: str, ndim: int) -> tuple[str, ...]:
 
 
 def _compare(wanted: Any, found: Any, path: str) -> None:
-  """Raises unless both trees have the same names and shapes."""
+  """Raises WeightsError if the trees differ in names or shapes."""
   if not isinstance(wanted, Mapping):
     shape = getattr(found, "shape", None)
     if wanted.shape != shape:

@@ -1,4 +1,4 @@
-"""Files: whole or not there, durable, locked, downloaded, and never trusted."""
+"""Files: atomic and durable writes, locks, downloads, and reading untrusted files."""
 
 import lazy_loader
 

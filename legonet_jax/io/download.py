@@ -1,9 +1,9 @@
 """Files from the web: fetched once, resumed if a connection broke, checked by sha256.
 
-A file has its final name only when its hash is right. What has arrived of it so far is
-kept beside it as `.part`, and the next attempt asks the server for the rest. A server
-is hostile until the hash is checked: it cannot fill the disk, and no link in the cache
-leads its bytes anywhere else.
+A file gets its final name only when its hash is right. Until then, the bytes that have
+arrived are kept beside it as `.part`, and the next attempt asks the server for the
+rest. A server counts as hostile until the hash is checked: it cannot fill the disk, and
+no link in the cache can redirect its bytes.
 """
 
 import errno
@@ -22,7 +22,7 @@ from legonet_jax.io import files, untrusted
 
 _CHUNK = 1 << 20
 MAX_BYTES = 1 << 30  # six times the largest file that is fetched
-# Trying again does not help against these, and the network is not to blame.
+# Errors of the disk, not of the network: trying again does not help.
 _DISK_ERRORS = {
   errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO,
 }  # fmt: skip
@@ -48,7 +48,7 @@ def cache_dir() -> pathlib.Path:
     return pathlib.Path(base) / "legonet-jax"
   try:
     return pathlib.Path.home() / ".cache" / "legonet-jax"
-  except RuntimeError:  # as in a container, for a user whom nobody has heard of
+  except RuntimeError:  # the system does not know the user, as in some containers
     raise errors.DownloadError(
       "this user has no home folder for the cache; name one in LEGONET_CACHE"
     ) from None
@@ -67,7 +67,7 @@ def fetch(
   timeout: float = 30.0,
   progress: bool = True,
 ) -> pathlib.Path:
-  """The path of `remote` in `folder`, downloaded unless it is there already.
+  """The path of `remote` in `folder`; downloads it if it is not there yet.
 
   Raises:
     DownloadError: if the server cannot be reached, or the hash is wrong.
@@ -76,7 +76,7 @@ def fetch(
   if path.exists():
     if not path.is_file() or sha256_of(path) != remote.sha256:
       raise errors.DownloadError(
-        f"{path} is damaged or another file (sha256 is not {remote.sha256[:12]}…);"
+        f"{path} is damaged or a different file (sha256 is not {remote.sha256[:12]}…);"
         " delete it and try again"
       )
     return path
@@ -108,7 +108,7 @@ def fetch(
 
 
 def _append(url: str, part: pathlib.Path, timeout: float, progress: bool) -> None:
-  """Fetches what is missing of `url` after the bytes that `part` has."""
+  """Fetches the bytes of `url` that `part` still lacks."""
   have = _size_of(part)
   request = urllib.request.Request(url, headers={"User-Agent": "legonet-jax"})
   if have:
@@ -138,7 +138,7 @@ def _append(url: str, part: pathlib.Path, timeout: float, progress: bool) -> Non
     with bar, _open_part(part, resumed) as file:
       while chunk := response.read(_CHUNK):
         have += len(chunk)
-        if have > MAX_BYTES:  # it never said how many there are
+        if have > MAX_BYTES:  # the server did not announce the size
           _refuse(url, part)
         file.write(chunk)
         bar.update(len(chunk))
@@ -149,7 +149,7 @@ def _append(url: str, part: pathlib.Path, timeout: float, progress: bool) -> Non
 
 
 def _size_of(part: pathlib.Path) -> int:
-  """How many bytes have arrived; a part that grew too large is begun again."""
+  """How many bytes have arrived; deletes a part that grew too large."""
   try:
     found = part.lstat()
   except FileNotFoundError:
@@ -172,6 +172,6 @@ def _open_part(part: pathlib.Path, resumed: bool) -> BinaryIO:
 def _refuse(url: str, part: pathlib.Path) -> NoReturn:
   part.unlink(missing_ok=True)
   raise errors.DownloadError(
-    f"{url} sends more than {MAX_BYTES:,} bytes, which is not the file; nothing was"
+    f"{url} sends more than {MAX_BYTES:,} bytes, so it is not the file; nothing was"
     " kept, try another network"
   )

@@ -1,13 +1,13 @@
-"""Files that survive a crash, and files that are gone: every step reaches the disk.
+"""Writing and erasing files so that every step reaches the disk and survives a crash.
 
-A name is durable only when its directory is; `files.atomic` makes a file whole, these
-functions make it stay. `shred` overwrites a file before its name goes. On a file system
-that writes in place (ext4, XFS) the old bytes are then gone from the file's blocks; a
-copy-on-write file system, a snapshot, a backup or an SSD's spare blocks may still hold
-them, which no program above them can change (docs/runs.md).
+A name is durable only when its folder is synced: `files.atomic` makes a file complete,
+these functions make it durable. `shred` overwrites a file before it removes its name.
+On a file system that writes in place (ext4, XFS) the old bytes are then gone from the
+file's blocks; a copy-on-write file system, a snapshot, a backup or an SSD's spare
+blocks may still hold them, and no program can change that (docs/runs.md).
 
-No function here follows a symbolic link: whoever can put a link into a run must not be
-able to make us overwrite what it points to.
+No function here follows a symbolic link: somebody who can put a link into a run must
+not be able to make us overwrite its target.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ _ZEROS = bytes(1 << 20)
 
 
 def require_plain(root: pathlib.Path) -> None:
-  """Raises unless all that is below `root` are plain files and folders.
+  """Raises if anything below `root` is not a plain file or folder.
 
   Raises:
     LinkError: if there is a symbolic link, a file with a second name (hard link), a
@@ -38,7 +38,7 @@ def require_plain(root: pathlib.Path) -> None:
   while folders:
     with os.scandir(folders.pop()) as entries:
       for entry in entries:
-        # A process at work may have removed it since it was listed.
+        # Another process may have removed the entry since it was listed.
         with contextlib.suppress(FileNotFoundError):
           _require_plain_entry(entry)
           if entry.is_dir(follow_symlinks=False):
@@ -58,8 +58,8 @@ def _require_plain_entry(entry: "os.DirEntry[str]") -> None:
     raise errors.LinkError(f"{entry.path} is not a regular file; remove it")
   if mode.st_nlink > 1:
     raise errors.LinkError(
-      f"{entry.path} has a second name elsewhere (a hard link), which erasing it would"
-      " empty as well; delete one of the two, or copy instead of linking"
+      f"{entry.path} has a second name elsewhere (a hard link), so erasing it would"
+      " empty both; delete one of the two, or copy instead of linking"
     )
 
 
@@ -73,18 +73,18 @@ def sync_folder(path: pathlib.Path) -> None:
 
 
 def sync_tree(path: pathlib.Path) -> None:
-  """Makes all files and names below a folder durable, the folder's own included."""
+  """Makes all files and names in a folder and its subfolders durable."""
   for_all(sync_file, files_below(path))
   for_all(sync_folder, [pathlib.Path(folder) for folder, _, _ in os.walk(path)])
 
 
 def write(path: pathlib.Path, data: bytes, mode: int = 0o666) -> None:
-  """Writes a file, whole or not at all, durable when this returns.
+  """Writes a file completely or not at all, durable when this returns.
 
   Args:
     path: the file.
     data: its contents.
-    mode: its permissions, less what the umask takes away.
+    mode: its permissions, less the umask.
   """
   files.write(path, data, mode)
   sync_folder(path.parent)
@@ -98,13 +98,13 @@ def make_folder(path: pathlib.Path) -> None:
 def shred(path: pathlib.Path) -> None:
   """Overwrites a file with zeros and removes it; the caller syncs the folder.
 
-  A link is removed and what it points to left alone.
+  Of a link, it removes the name and leaves the target alone.
   """
   _shred_at((None, os.fspath(path)))
 
 
 def _shred_at(place: tuple[int | None, str]) -> None:
-  """Shreds the file of a name in the folder with this handle (None: a full path)."""
+  """Shreds the file at (handle of its folder, name) or (None, full path)."""
   folder, name = place
   with contextlib.suppress(FileNotFoundError):
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -122,12 +122,12 @@ def _shred_at(place: tuple[int | None, str]) -> None:
 
 
 def shred_tree(path: pathlib.Path) -> None:
-  """Shreds every file below a folder and removes it, durable when this returns.
+  """Shreds every file below a folder and removes the folder, durable on return.
 
-  A plain file in the place of the folder is shredded as well.
+  If `path` is a plain file, shreds that file.
   """
   if not path.is_symlink() and path.is_dir():
-    # By handles of folders, so that no folder can become a link in between.
+    # Through folder handles, so that nobody can swap a folder for a link meanwhile.
     with contextlib.ExitStack() as stack:
       places: list[tuple[int | None, str]] = []
       for _, _, names, folder in os.fwalk(path):
@@ -151,13 +151,13 @@ def hashes_of(path: pathlib.Path) -> dict[str, str]:
 
 
 def files_below(path: pathlib.Path) -> list[pathlib.Path]:
-  """All files in a folder and in those below it."""
+  """All files in a folder and its subfolders."""
   found = os.walk(path)
   return [pathlib.Path(folder, name) for folder, _, names in found for name in names]
 
 
 def for_all(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-  """`function` of every item, side by side: a disk can sync many files at once."""
+  """Calls `function` on all items in threads: a disk can sync many files at once."""
   work = list(items)
   if len(work) < 2:
     return [function(item) for item in work]

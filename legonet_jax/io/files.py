@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and names that outlive a crash."""
+"""Atomic writes, and file names that survive a crash."""
 
 from collections.abc import Iterator
 import contextlib
@@ -10,16 +10,16 @@ import secrets
 from typing import Any
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Hexadecimal here; earlier versions took all of these characters.
+# This version uses hexadecimal digits; earlier ones used all of these characters.
 _SUFFIX = re.compile(r"[a-z0-9_]{8,16}")
 
 PathLike = str | os.PathLike[str]
 
 
 def flush(handle: int) -> None:
-  """Waits until what was written to a file is on the disk."""
+  """Waits until all bytes written to a file are on the disk."""
   full = getattr(fcntl, "F_FULLFSYNC", None)
-  if full is not None:  # macOS, where fsync leaves it in the memory of the drive
+  if full is not None:  # macOS, where fsync leaves the bytes in the drive's cache
     with contextlib.suppress(OSError):
       fcntl.fcntl(handle, full)
       return
@@ -28,14 +28,14 @@ def flush(handle: int) -> None:
 
 @contextlib.contextmanager
 def atomic(path: pathlib.Path, mode: int = 0o666) -> Iterator[pathlib.Path]:
-  """A temporary file beside `path` that takes its place if nothing goes wrong.
+  """Yields a temporary file, which then replaces `path` if the block does not fail.
 
   The bytes are on disk before the name is, so a crash or a full disk leaves the old
-  file, or none. A process that is killed leaves the temporary: see `is_temporary`.
+  file, or none. A killed process leaves the temporary file: see `is_temporary`.
 
   Args:
     path: the file.
-    mode: its permissions, less what the umask takes away; 0o600 for secrets.
+    mode: its permissions, less the umask; 0o600 for secrets.
   """
   temporary = _create_beside(path, mode)
   try:
@@ -52,7 +52,7 @@ def atomic(path: pathlib.Path, mode: int = 0o666) -> Iterator[pathlib.Path]:
 
 
 def write(path: pathlib.Path, data: bytes, mode: int = 0o666) -> None:
-  """Writes `data` to `path`, whole or not at all; `mode` as in `atomic`."""
+  """Writes `data` to `path` completely or not at all; `mode` as in `atomic`."""
   with atomic(path, mode) as temporary:
     handle = os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -62,25 +62,25 @@ def write(path: pathlib.Path, data: bytes, mode: int = 0o666) -> None:
 
 
 def write_all(handle: int, data: Any) -> None:
-  """Writes all bytes of a buffer to an open file, where the file stands."""
+  """Writes all bytes of a buffer to an open file, at its current position."""
   left = memoryview(data).cast("B")
   while left:
     left = left[os.write(handle, left) :]
 
 
 def create(path: pathlib.Path, mode: int = 0o666) -> int:
-  """The handle, for writing, of a new file; FileExistsError if the name is taken."""
+  """Creates a file and opens it for writing; FileExistsError if the name is taken."""
   return os.open(path, _NEW, mode)
 
 
 def is_temporary(name: str, of: str) -> bool:
-  """Whether `name` is what `atomic` calls its temporary for a file named `of`."""
+  """Whether `name` is a temporary name that `atomic` makes for a file named `of`."""
   start = f".{of}."
   return name.startswith(start) and bool(_SUFFIX.fullmatch(name[len(start) :]))
 
 
 def sync_folder(path: pathlib.Path) -> None:
-  """Makes the names in a folder durable: those that are there, and what is gone."""
+  """Makes new and removed names in a folder durable."""
   handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
   try:
     flush(handle)
@@ -95,16 +95,16 @@ def make_folder(path: pathlib.Path) -> None:
   path.mkdir(parents=True, exist_ok=True)
   for folder in missing:
     sync_folder(folder.parent)
-  # Who made the one that was there may have been killed before its name was on disk.
+  # Whoever made the existing folder may have been killed before syncing its name.
   with contextlib.suppress(PermissionError):
     sync_folder(there.parent)
 
 
 @contextlib.contextmanager
 def folders_for(path: pathlib.Path) -> Iterator[None]:
-  """Takes back the folders that were made for `path` in this block, if it fails.
+  """If the block fails, removes the folders that it made for `path`.
 
-  Only empty ones go, so nothing is lost that an interrupted command has begun.
+  Removes only empty folders, so the work of an interrupted command is not lost.
   """
   missing = [p for p in (path, *path.parents) if not os.path.lexists(p)]
   try:

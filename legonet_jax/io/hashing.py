@@ -1,4 +1,4 @@
-"""The sha256 of a JSON value, and the one form in which JSON is hashed and written."""
+"""How JSON is hashed and written: always with sorted keys."""
 
 from collections.abc import Mapping
 import hashlib
@@ -12,5 +12,5 @@ def sha256_of_json(value: Any) -> str:
 
 
 def to_text(value: Mapping[str, Any]) -> bytes:
-  """A JSON object as the bytes of a file: keys in order, for people to read."""
+  """A JSON object as the bytes of a file: keys sorted, indented for people to read."""
   return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

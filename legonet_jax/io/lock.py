@@ -1,8 +1,8 @@
-"""One process at a time on a run, on its queue, and on a store that rows leave.
+"""Locks: one process at a time works on a run or its queue, or erases rows of a store.
 
-`flock` goes with the process: when it dies, however it dies, the lock is free. Whoever
-can open a file can hold its lock, also only for reading; so a lock file can be read by
-those alone who may write it, and nobody else can keep us waiting.
+The system releases an `flock` when its process ends, for whatever reason. Anyone who
+can open a file, even only for reading, can hold its lock. So only users who may write a
+lock file can read it, and nobody else can keep us waiting.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ import stat
 import time
 
 from legonet_jax import errors
+from legonet_jax.io.files import PathLike
 
 WORK, QUEUE = "lock", "queue.lock"
 STORE_SECONDS = 60.0
@@ -22,7 +23,7 @@ _TICK = 0.05
 
 @contextlib.contextmanager
 def hold(
-  folder: pathlib.Path, name: str = WORK, wait: float = 0.0, advice: str = ""
+  folder: PathLike, name: str = WORK, wait: float = 0.0, advice: str = ""
 ) -> Iterator[None]:
   """Holds the lock `name` of a folder.
 
@@ -33,9 +34,10 @@ def hold(
     advice: what to do instead of waiting, for the message.
 
   Raises:
-    RunBusyError: if another process has it all the time; the message says which.
+    RunBusyError: if another process holds the lock all that time; the message says
+      which process.
   """
-  handle = _open(folder / name)
+  handle = _open(pathlib.Path(folder) / name)
   try:
     deadline = time.monotonic() + wait
     while not _take(handle):
@@ -47,7 +49,7 @@ def hold(
           f" {advice or 'wait for it, or leave your request to it with --queue'}"
         )
       time.sleep(_TICK)
-    with contextlib.suppress(OSError):  # for people only; a full disk may lack room
+    with contextlib.suppress(OSError):  # informs people only; the disk may be full
       os.ftruncate(handle, 0)
       os.pwrite(handle, str(os.getpid()).encode(), 0)
     yield
@@ -56,7 +58,7 @@ def hold(
 
 
 def holder(folder: pathlib.Path, name: str = WORK) -> str:
-  """The process that holds a lock now, or "" if none does or nobody can tell."""
+  """The process that holds a lock now, or "" if none does or it is unknown."""
   try:
     handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
   except OSError:

@@ -1,11 +1,11 @@
 """Files from outside: plain files only, and no more memory than their size allows.
 
-A file is hostile until it is checked. So every reader here
+A file counts as hostile until it is checked. So every reader here
 
 - opens regular files only: a FIFO would hang, a device would never end;
-- compares what a file claims (shapes, sizes of archive members) with the bytes that are
-  there before it takes memory for them;
-- runs nothing that a file says: no pickles.
+- compares the shapes and sizes that a file claims with its actual bytes before it
+  allocates memory;
+- executes nothing from a file: no pickles.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from legonet_jax.io import zips
 # Arrays of real numbers hardly compress; masks and labels do.
 _MAX_RATIO, _FREE_BYTES = 100, 64 << 20
 _MAX_TEXT = 256 << 20
-_MAX_HEADER = 10_000  # of an array; numpy's own bound
+_MAX_HEADER = 10_000  # bytes; numpy's own bound for the header of an array
 _CHUNK = 16 << 20
 _HEADERS = {
   b"\x93NUMPY\x01\x00": (np.lib.format.read_array_header_1_0, 2),
@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 def one_line(text: object, limit: int = 120) -> str:
-  """What a file or its parser says, short and printable enough for a message."""
+  """A text from a file or its parser, made short and printable for a message."""
   words = " ".join(str(text).split())[:limit]
   return "".join(c if c.isprintable() else "?" for c in words)
 
@@ -52,19 +52,19 @@ def open_plain(
 
   Args:
     path: the file.
-    follow: whether a symbolic link may stand for the file. Links are everyday things
-      among a user's own files, and never belong in a run or a store.
+    follow: whether `path` may be a symbolic link. Links are common among a user's own
+      files, but never belong in a run or a store.
 
   Raises:
     DataError: if it is a link (without `follow`), a folder, a FIFO or a device.
-    OSError: if it is not there or may not be read.
+    OSError: if it is missing or may not be read.
   """
-  # Before it is opened: opening alone sets some devices going, and who fills a FIFO.
+  # Before it is opened: opening alone starts some devices, and the writer of a FIFO.
   _check_regular(path, os.stat(path, follow_symlinks=follow))
   flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
   handle = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
   try:
-    _check_regular(path, os.fstat(handle))  # it may be another one by now
+    _check_regular(path, os.fstat(handle))  # the file may have been swapped since
     file = os.fdopen(handle, "rb")
   except BaseException:
     os.close(handle)
@@ -119,7 +119,7 @@ def read_json(path: pathlib.Path, *, follow: bool = True) -> dict[str, Any]:
 def parse_json(text: bytes, name: str) -> dict[str, Any]:
   """The JSON object in `text`; `name` is for messages.
 
-  A name that occurs twice is refused: readers differ in which of the two they believe.
+  A name that occurs twice is refused: parsers differ in which of the two they take.
   """
   try:
     value = json.loads(
@@ -145,10 +145,10 @@ def _refuse_constant(name: str) -> float:
 
 
 def is_a(value: Any, kind: Any) -> bool:
-  """Whether a value from JSON is of a kind, strictly: True is no number.
+  """Whether a value from JSON is strictly of a kind: True is not a number.
 
   Args:
-    value: what was read.
+    value: the value.
     kind: `int`, `float` (whole numbers as well), `bool`, `str`, `dict`, or `list` for a
       list of texts; {name: kind, ...} for an object with these fields and perhaps
       others; {...: kind} for an object whose values are all of a kind.
@@ -173,7 +173,7 @@ def read_npy(path: pathlib.Path, *, follow: bool = True) -> NDArray[Any]:
 
 
 def map_npy(path: pathlib.Path, *, follow: bool = True) -> NDArray[Any]:
-  """The array in an `.npy` file, read-only; bytes are read when they are looked at."""
+  """The array in an `.npy` file, read-only; bytes are read on access."""
   with open_plain(path, follow=follow) as file:
     size = os.fstat(file.fileno()).st_size
     shape, fortran, dtype = _read_header(file, size, str(path))
@@ -188,8 +188,8 @@ def read_npz(path: pathlib.Path, *, follow: bool = True) -> dict[str, NDArray[An
   """All arrays of an `.npz` file, by name.
 
   Raises:
-    DataError: if it is no such file, is damaged or encrypted, or if an array claims
-      more bytes than the file can hold.
+    DataError: if it is not an `.npz` file, is damaged or encrypted, or if an array
+      claims more bytes than the file can hold.
   """
   with open_plain(path, follow=follow) as file:
     try:
@@ -218,7 +218,7 @@ def _read_archive(
       name = file_name.removesuffix(".npy")
       title = f"{path}: {one_line(name)}"
       if name == file_name:
-        raise errors.DataError(f"{title} in it is not an array")
+        raise errors.DataError(f"{title} is not an array")
       with archive.open(member) as part:
         arrays[name] = _read_array(part, member.file_size, title)
   return arrays
@@ -230,7 +230,7 @@ def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
   if 0 in shape:
     return np.zeros(shape, dtype)
   data = np.empty(math.prod(shape) * dtype.itemsize, np.uint8)
-  # In pieces: what comes out of an archive is whole in memory only once.
+  # In pieces, so that the data of an archive is in memory only once.
   for start in range(0, len(data), _CHUNK):
     piece = file.read(min(_CHUNK, len(data) - start))
     if len(piece) != min(_CHUNK, len(data) - start):
@@ -242,7 +242,7 @@ def _read_array(file: IO[bytes], size: int, name: str) -> NDArray[Any]:
 def _read_header(
   file: IO[bytes], size: int, name: str
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-  """Shape, whether it is in Fortran order, and type; the file is at the data then."""
+  """Shape, whether in Fortran order, and type; leaves the file at the array's data."""
   start = file.read(8)
   read, width = _HEADERS.get(start, (None, 0))
   length = file.read(width)
@@ -252,11 +252,11 @@ def _read_header(
   header = io.BytesIO(length + file.read(count))
   try:
     with warnings.catch_warnings():
-      warnings.simplefilter("ignore")  # numpy's about Python 2, Python's about escapes
+      warnings.simplefilter("ignore")  # numpy's on Python 2, Python's on escapes
       shape, fortran, dtype = read(header)
     plain = not dtype.hasobject and dtype.names is None and dtype.subdtype is None
-    np.zeros((0, *shape), dtype)  # raises where numpy has no such shape
-  except Exception as e:  # the header is an expression, and much can be wrong with one
+    np.zeros((0, *shape), dtype)  # raises if numpy does not support the shape
+  except Exception as e:  # the header is an expression, which can fail in many ways
     raise errors.DataError(
       f"{name} is not an array of numpy ({one_line(e) or 'an odd header'})"
     ) from None

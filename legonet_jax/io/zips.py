@@ -4,7 +4,7 @@ import struct
 import zipfile
 import zlib
 
-# What reading raises on bytes that are not what they claim to be.
+# Errors that reading a damaged or forged zip file can raise.
 DAMAGED = (
   zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, ValueError,
   RuntimeError, OverflowError, OSError,
@@ -15,12 +15,12 @@ _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 def check_members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
   """The members of a zip file of `size` bytes, by name.
 
-  A member that passes takes no more memory than its `file_size` when it is read, and
-  all of them together no more time than the file has bytes to unpack.
+  Reading a member that passes takes no more memory than its `file_size`. Reading all of
+  them unpacks each byte of the file at most once.
 
   Raises:
-    BadZipFile: if one is encrypted, is compressed in a way whose output cannot be
-      bounded, has the name of another, or if they claim to share bytes.
+    BadZipFile: if a member is encrypted, is compressed in a way whose output cannot be
+      bounded, or has the name of another, or if members overlap.
   """
   members = archive.infolist()
   if any(member.flag_bits & 1 for member in members):

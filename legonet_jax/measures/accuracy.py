@@ -27,7 +27,7 @@ def accuracy(probs: ArrayLike, labels: ArrayLike) -> float:
   """100/B Σ_i [argmax_c p_ic = y_i]: percent of samples whose best class is right.
 
   Args:
-    probs: p [B, C]; logits do as well. The first of equally good classes counts.
+    probs: p [B, C], or logits. Among equal values the first class counts.
     labels: y [B] in 0 ... C-1.
 
   Raises:
@@ -42,7 +42,7 @@ def tow(unlearned: Accuracies, refit: Accuracies) -> float:
 
   Args:
     unlearned: a, the accuracies of the unlearned model.
-    refit: a', those of a model trained on D_retain only.
+    refit: a', the accuracies of a model trained on D_retain only.
 
   Returns:
     A number in [0, 1]; 1 if all three accuracies are equal.

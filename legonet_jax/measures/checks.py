@@ -1,4 +1,4 @@
-"""What every measure asks of its arrays."""
+"""Checks of the arrays that measures are given."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,7 +8,7 @@ from legonet_jax import errors
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
-MIN_MODELS = 4  # two halves, and a variance needs two
+MIN_MODELS = 4  # U-LiRA splits models into halves, and a variance needs two values
 
 
 def class_scores(
@@ -38,7 +38,7 @@ def class_scores(
 def probabilities(
   name: str, values: ArrayLike, labels: ArrayLike
 ) -> tuple[Floats, Labels]:
-  """As `class_scores`, and each score is a probability up to rounding."""
+  """As `class_scores`, but each score must be a probability, up to rounding."""
   p, y = class_scores(name, values, labels)
   if p.min() < -1e-5 or p.max() > 1 + 1e-5:
     raise errors.SampleError(
@@ -48,7 +48,7 @@ def probabilities(
 
 
 def model_scores(name: str, values: ArrayLike, least: int = MIN_MODELS) -> Floats:
-  """One score of each of S samples under each of M models, [M, S].
+  """Scores [M, S]: one for each of M models and each of S samples.
 
   Raises:
     SampleError: on a wrong shape, NaN or infinity, or fewer than `least` models.
@@ -64,7 +64,7 @@ def model_scores(name: str, values: ArrayLike, least: int = MIN_MODELS) -> Float
 def model_pair(
   name: str, values: ArrayLike, other: str, others: ArrayLike
 ) -> tuple[Floats, Floats]:
-  """Two sets of equally many models, [M, S] each, on the same samples."""
+  """Scores [M, S] of two equally large sets of models on the same samples."""
   x, y = model_scores(name, values), model_scores(other, others)
   if x.shape != y.shape:
     raise errors.SampleError(

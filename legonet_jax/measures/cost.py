@@ -1,7 +1,7 @@
-"""What a model costs: parameters, one inference, and one unlearning request.
+"""The cost of a model: parameters, one inference, and one unlearning request.
 
-All four methods are an encoder with linear layers W [C, d] on top, without bias. They
-differ in how many there are and in who trains on what:
+All four methods put linear layers W [C, d] without bias on an encoder. They differ in
+the number of sub-models and in which samples each one trains on:
 
     method    sub-models P   a sample trains c   an inference asks a   own encoder
     RNC       1              1                   1                     yes
@@ -9,9 +9,9 @@ differ in how many there are and in who trains on what:
     FixSISA   s              1                   s                     no
     LegoNet   n              k                   k, and n keys         no
 
-The encoder's numbers are those of the real network (`legonet_jax.encoder.counting`).
+The encoder's numbers are counted on the real network (`legonet_jax.encoder.counting`).
 One MAC is one multiply-accumulate of the mathematical convolution or matrix product,
-whatever form a device runs it in, products with padding included. BatchNorm, ReLU,
+including products with padding, whatever form a device computes it in. BatchNorm, ReLU,
 pooling and the mean over sub-models are not counted.
 """
 
@@ -26,15 +26,16 @@ from legonet_jax.errors import whole_number
 
 
 class CostMethod(NamedTuple):
-  """A method as the table above sees it; made by `rnc`, `sisa`, `fixsisa`, `legonet`.
+  """A row of the table above; made by `rnc`, `sisa`, `fixsisa` or `legonet`.
 
   Attributes:
     parts: P, the number of sub-models.
     copies: c, how many sub-models train on one sample.
     asked: a, how many sub-models one inference asks.
-    own_encoder: whether every sub-model has, and trains, an encoder of its own.
-    keyed: whether a sub-model has a key [d] that each inference is compared with.
-    imbalance: Σ |D_j|² over its value for sub-models of one size; 1 if they are.
+    own_encoder: whether every sub-model has and trains an encoder of its own.
+    keyed: whether every sub-model has a key [d], which each input is compared with.
+    imbalance: Σ |D_j|² divided by its value for sub-models of equal size (so 1 if all
+      sizes are equal).
   """
 
   parts: int
@@ -47,7 +48,7 @@ class CostMethod(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """What the methods are compared on.
+  """The task that the methods are compared on.
 
   Attributes:
     num_classes: C.
@@ -70,11 +71,11 @@ class Setting:
 
 
 class ModelCost(NamedTuple):
-  """A whole model.
+  """The size of a whole model, and the cost of one inference.
 
   Attributes:
     parameters: of all encoders and linear layers.
-    statistics: of all encoders' BatchNorms.
+    statistics: numbers in the BatchNorm statistics of all encoders.
     keys: numbers in all keys.
     macs: of one inference: encoding, distances to the keys, linear layers.
   """
@@ -86,11 +87,11 @@ class ModelCost(NamedTuple):
 
 
 class Retraining(NamedTuple):
-  """The expected work of one request; all are means over random requests.
+  """The expected work of one request: means over random requests.
 
   Attributes:
     models: sub-models that are trained again.
-    parameters: in those sub-models, without what stays frozen.
+    parameters: trained parameters of those sub-models, without frozen ones.
     samples: samples read per epoch, once for each sub-model that trains on them.
     macs: of all epochs, forward and backward.
   """
@@ -102,30 +103,30 @@ class Retraining(NamedTuple):
 
 
 def rnc() -> CostMethod:
-  """The plain classifier: any request trains all of it again."""
+  """The plain classifier: every request trains it again as a whole."""
   return CostMethod(1, 1, 1, own_encoder=True)
 
 
 def sisa(shards: int) -> CostMethod:
-  """An RNC on each of s shards; a sample is in one, drawn at random."""
+  """An RNC on each of s shards; each sample is in one random shard."""
   shards = whole_number("shards", shards, 1)
   return CostMethod(shards, 1, shards, own_encoder=True)
 
 
 def fixsisa(shards: int) -> CostMethod:
-  """A linear layer on each of s shards, on one frozen encoder."""
+  """A linear layer for each of s shards, on one frozen encoder."""
   return sisa(shards)._replace(own_encoder=False)
 
 
 def legonet(num_adapters: int, top_k: int, imbalance: float = 1.0) -> CostMethod:
-  """n adapters of which a sample activates k.
+  """n adapters; a sample activates k of them.
 
   Args:
     num_adapters: n.
     top_k: k.
-    imbalance: Σ |D_aj|² / (k² N² / n), what hubs add to a request of one sample. It is
-      1 if all adapters have k N / n members and n / k if k of them have all samples.
-      `experiments.balance` measures it.
+    imbalance: Σ |D_aj|² / (k² N² / n), the factor by which hubs make a request of one
+      sample dearer. It is 1 if all adapters have k N / n members, and n / k if k of
+      them have all samples. `experiments.balance` measures it.
   """
   num_adapters = whole_number("num_adapters", num_adapters, 1)
   top_k = whole_number("top_k", top_k, 1, num_adapters)
@@ -140,8 +141,8 @@ def legonet(num_adapters: int, top_k: int, imbalance: float = 1.0) -> CostMethod
 def count_model(setting: Setting, method: CostMethod) -> ModelCost:
   """Parameters and MACs of one inference.
 
-  With E and M the encoder's parameters and MACs, u = P where sub-models own their
-  encoders and u = 1 elsewhere:
+  Let E and M be the encoder's parameters and MACs, and u the number of encoders: P if
+  every sub-model has its own, else 1:
 
       parameters = u E + P d C,    MACs = u M + [keyed] P d + a d C
   """
@@ -160,22 +161,23 @@ def count_model(setting: Setting, method: CostMethod) -> ModelCost:
 def count_retraining(
   setting: Setting, method: CostMethod, request: int = 1, epochs: int = 1
 ) -> Retraining:
-  """The expected work of forgetting m samples, drawn at random, at once.
+  """The expected work of forgetting m random samples in one request.
 
-  A sample is in a given sub-model with chance c / P, so one of them is hit with chance
-  1 - (1 - c/P)^m, and has c N / P members left:
+  A sample is in a given sub-model with probability c / P. So a sub-model is hit with
+  probability 1 - (1 - c/P)^m, and has c N / P members left:
 
       models  = P (1 - (1 - c/P)^m)        s (1 - (1 - 1/s)^m),  or k for one sample
       samples = models · c N / P           N / s,  or k² N / n for one sample
 
-  `imbalance` multiplies the samples, up to c N, which is a fit. That is exact for one
-  sample; for more it is a rough figure, because a hub that is hit twice trains once.
+  `imbalance` multiplies the samples, up to c N, the samples of a whole fit. That is
+  exact for one sample and approximate for more, because a hub that is hit twice is
+  trained once.
 
-  Forward, gradient of the weights and gradient of the input cost the same MACs. The
-  input of the first layer needs no gradient: a linear layer on a frozen encoder costs
-  2 d C a sample, a whole network 3 (M + d C) less its first convolution. Encodings of
-  a frozen encoder are kept, so they cost nothing. An anchor's key that moves, and the
-  samples which that routes anew, are not counted.
+  Forward pass, gradient of the weights and gradient of the input cost the same MACs.
+  The first layer's input needs no gradient: a linear layer on a frozen encoder costs
+  2 d C per sample, a whole network 3 (M + d C) less its first convolution. Encodings of
+  a frozen encoder are cached, so they cost nothing. If an anchor is forgotten, its key
+  moves and samples are routed again; this is not counted.
 
   Args:
     setting: C, N and the encoder.
@@ -193,7 +195,7 @@ def count_retraining(
   if method.own_encoder:
     trained += encoder.parameters
     once = 3 * (encoder.macs + linear) - encoder.convs[0].macs
-  # P (1 - (1 - c/P)^m), written so that one sample hits exactly c.
+  # P (1 - (1 - c/P)^m), written so that m = 1 gives exactly c.
   spared = method.parts - method.copies
   models = method.parts - spared * (spared / method.parts) ** (request - 1)
   whole = method.copies * setting.num_samples

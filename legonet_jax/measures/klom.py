@@ -1,4 +1,4 @@
-"""KLoM, KL of margins: are unlearned models distributed like models trained anew?"""
+"""KLoM, KL of margins: are unlearned models distributed like retrained models?"""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from legonet_jax import errors
 from legonet_jax.measures import checks
 
-EPSILON = 1e-5  # a bin that one side leaves empty must not make the divergence infinite
+EPSILON = 1e-5  # keeps KL finite if a bin is empty on one side
 
 
 def klom(unlearned: ArrayLike, oracle: ArrayLike, bins: int = 20) -> checks.Floats:
@@ -14,14 +14,14 @@ def klom(unlearned: ArrayLike, oracle: ArrayLike, bins: int = 20) -> checks.Floa
 
   P_sb = (c_sb/M + ε) / (1 + bins ε) with ε = 1e-5, where c_sb counts the unlearned
   models whose margin of s falls in bin b; Q_sb likewise counts oracles. The bins are
-  equally wide from the least to the largest margin of s under both; the last one holds
-  its upper end too. If all margins of s are equal, KL_s = 0.
+  equally wide and span all margins of s under both kinds of models; the last one
+  includes its upper end. If all margins of s are equal, KL_s = 0.
 
   Args:
     unlearned: margins [M, S] of M models that trained on the samples, then
       unlearned them.
     oracle: margins [M, S] of M models that never saw them.
-    bins: how many.
+    bins: number of bins.
 
   Raises:
     SampleError: on unequal shapes, fewer than 4 models, NaN or infinity.
@@ -38,10 +38,10 @@ def klom(unlearned: ArrayLike, oracle: ArrayLike, bins: int = 20) -> checks.Floa
 
 
 def klom_null(oracle: ArrayLike, bins: int = 20) -> checks.Floats:
-  """KLoM [S] of the first M oracles against the last M, of margins [2M, S].
+  """KLoM [S] of the first M oracles against the last M, from margins [2M, S].
 
-  M models fill 20 bins with noise, so KLoM is above 0 even between equals. This is how
-  far; compare with a KLoM of the same M.
+  M models fill 20 bins with noise, so KLoM is above 0 even between equal distributions.
+  This is its value there; compare it with a KLoM of the same M.
   """
   x = checks.model_scores("oracle", oracle, least=2 * checks.MIN_MODELS)
   if len(x) % 2:
@@ -57,7 +57,7 @@ def _histogram(
   """Smoothed shares [S, bins] of x [M, S]."""
   samples = x.shape[1]
   width = np.where(high > low, high - low, 1)[None]
-  # Multiplied first: margins on a bin's edge that are integers stay on it.
+  # Multiplied before dividing, so that integer margins on a bin's edge stay there.
   inside = np.minimum(bins * (x - low[None]) / width, bins - 1).astype(np.int64)
   flat = (inside + bins * np.arange(samples)[None]).ravel()
   counts = np.bincount(flat, minlength=bins * samples).reshape(samples, bins)

@@ -1,4 +1,4 @@
-"""The margin of the true class: the one number that KLoM and U-LiRA look at."""
+"""The margin of the true class: the number that KLoM and U-LiRA are based on."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,7 @@ def margins(logits: ArrayLike, labels: ArrayLike) -> checks.Floats:
   """m_i = z_iy - log Σ_{c≠y} exp z_ic = log p_iy/(1 - p_iy), [B].
 
   Args:
-    logits: z [B, C], or log-probabilities: a constant added to a row changes nothing.
+    logits: z [B, C], or log-probabilities; adding a constant to a row changes nothing.
     labels: y [B] in 0 ... C-1.
 
   Raises:

@@ -1,4 +1,4 @@
-"""MIA efficacy: how much of D_unlearn does a membership attack call non-members?"""
+"""MIA efficacy: how many samples of D_unlearn does an attack call non-members?"""
 
 import importlib
 from typing import Any
@@ -21,10 +21,10 @@ def mia_efficacy(
   *,
   limit: int = 1000,
 ) -> float:
-  """100/u Σ_{i in D_unlearn} [f(p_iy) = 0], f: a classifier of members from p_iy.
+  """100/u Σ_{i in D_unlearn} [f(p_iy) = 0], where f tells members by p_iy.
 
   p_iy is the probability of the true label. f is an SVC (kernel exp(-(a - b)²), C = 3)
-  fitted on equally many samples of D_retain (1) and D_test (0).
+  fitted on equally many samples of D_retain (class 1) and D_test (class 0).
 
   Args:
     p_retain: probabilities [n, C] of one model on D_retain.
@@ -33,16 +33,16 @@ def mia_efficacy(
     y_test: its labels [m].
     p_unlearn: probabilities [u, C] on D_unlearn.
     y_unlearn: its labels [u].
-    seed: chooses which min(n, m, limit) samples of each side are fitted on.
-    limit: the most on each side; an SVC costs the square.
+    seed: chooses the min(n, m, limit) samples of each side that f is fitted on.
+    limit: the most samples per side; the cost of an SVC grows with their square.
 
   Returns:
-    Percent. Compare it with that of a refit model under the same seed.
+    Percent. Compare it with the value of a refit model under the same seed.
 
   Raises:
     SampleError: on a wrong shape, values that are no probabilities, or labels out of
       range.
-    ConfigError: without scikit-learn, or if `limit` is below 1.
+    ConfigError: if scikit-learn is not installed, or `limit` is below 1.
   """
   if limit < 1:
     raise errors.ConfigError(f"limit = {limit}; at least 1 sample a side is needed")

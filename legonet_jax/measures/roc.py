@@ -1,8 +1,8 @@
 """AUC, and the true positive rate at a small false positive rate, from ranks.
 
-Both are exact on average for any number of scores: if the two kinds of scores are
-exchangeable, E[AUC] = 1/2 and E[TPR at f] = f. The usual empirical TPR is not; it is at
-chance only for many scores.
+Both are unbiased for any number of scores: if the two kinds of scores are exchangeable,
+E[AUC] = 1/2 and E[TPR at f] = f. The usual empirical TPR is biased; it is at chance
+only for many scores.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from legonet_jax.measures import checks
 
 
 class Ranks(NamedTuple):
-  """Scores as ranks; equal scores share one, the largest score has rank 0.
+  """Scores as ranks; equal scores share a rank, the largest score has rank 0.
 
   Attributes:
     distinct: G, the number of distinct scores.
@@ -28,14 +28,14 @@ class Ranks(NamedTuple):
 
 
 class RocPoint(NamedTuple):
-  """The area under a curve, and its height above one false positive rate."""
+  """The area under a ROC curve, and its height at one false positive rate."""
 
   auc: float
   tpr: float
 
 
 def rank(positive: checks.Floats, negative: checks.Floats) -> Ranks:
-  """The ranks of scores among all scores; high ones speak for positive."""
+  """The ranks of both kinds of scores among all; a high score means positive."""
   values, ranks = np.unique(
     -np.concatenate([positive.ravel(), negative.ravel()]), return_inverse=True
   )
@@ -54,7 +54,7 @@ def measure(ranks: Ranks, counts: NDArray[np.int64], fpr: float) -> RocPoint:
 
   Args:
     ranks: of the scores.
-    counts: how often each score counts, for both kinds; of their shape.
+    counts: how often each score counts; the same shape and values for both kinds.
     fpr: f in (0, 1).
   """
   p = np.bincount(ranks.positive.ravel(), counts.ravel(), ranks.distinct)
@@ -62,8 +62,8 @@ def measure(ranks: Ranks, counts: NDArray[np.int64], fpr: float) -> RocPoint:
   positives, negatives = p.sum(), n.sum()
   above_p, above_n = np.cumsum(p) - p, np.cumsum(n) - n
   beaten = p @ (negatives - above_n - n / 2)
-  # In a group of n tied negatives and p positives, p i/(n + 1) positives stand above
-  # the i-th negative on average: a line, so its two ends are enough.
+  # If n negatives and p positives are tied, p i/(n + 1) positives are above the i-th
+  # negative on average. That is linear in i, so both ends are enough.
   held = n > 0
   i = np.stack([above_n + 1, above_n + n], axis=1)[held].ravel()
   t = np.stack([above_p + p / (n + 1), above_p + p * n / (n + 1)], axis=1)[held].ravel()

@@ -1,4 +1,4 @@
-"""U-LiRA: can an attacker with many models tell unlearned from never trained?"""
+"""U-LiRA: can an attacker with many models tell unlearned from never trained ones?"""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ ABSOLUTE_FLOOR = 1e-12
 
 
 class Ulira(NamedTuple):
-  """What the attack reaches, each with its 95 % interval.
+  """The success of the attack, with 95 % intervals.
 
   Attributes:
     auc: area under the curve; 0.5 is chance.
@@ -43,23 +43,25 @@ def ulira(
 ) -> Ulira:
   """Λ_ms = log N(x_ms; μ_s, σ_s²) - log N(x_ms; μ'_s, σ'_s²), ranked over all m and s.
 
-  μ_s, σ_s² are mean and variance of example s over the unlearned models of one half,
-  μ'_s, σ'_s² over the never trained ones of that half; Λ scores both kinds of models of
-  the other half. Then the halves swap, and the results are averaged. No model helps to
-  fit what scores it, and scores are compared within a half only, so the mean AUC of
-  models that follow one distribution is 0.5 for any M. Their mean TPR is near `fpr`,
-  not equal: a model errs on many examples alike. σ² is at least 1/100 of its mean over
-  examples, and at least 1e-12.
+  μ_s, σ_s² are the mean and variance of example s over the unlearned models of one
+  half of the models, μ'_s, σ'_s² over the never trained ones of that half. Λ scores
+  both kinds of models of the other half. Then the halves swap, and the results are
+  averaged. A model is never scored by Gaussians that it was used to fit, and scores are
+  compared within a half only. So if both kinds have one distribution, the mean AUC is
+  0.5 for any M. The mean TPR is then near `fpr` but not equal, because a model's errors
+  are correlated over examples. σ² is at least 1/100 of its mean over examples, and at
+  least 1e-12.
 
   The interval is a percentile bootstrap over examples and models, averaged over the
-  halves. Examples alone would make it too narrow: a model errs on many of them alike.
+  halves. A bootstrap over examples alone would be too narrow, because a model's errors
+  are correlated over examples.
 
   Args:
     unlearned: one number x [M, S], such as the margin, of S examples under M models
       that trained on them, then unlearned them.
-    never: the same, of M models that never trained on them. Where models share a seed,
-      put them in the same row.
-    fpr: where to report the true positive rate.
+    never: the same, of M models that never trained on them. Put models with the same
+      seed in the same row.
+    fpr: the false positive rate at which to report the true positive rate.
     seed: of the bootstrap.
     resamples: of the bootstrap.
 
@@ -84,21 +86,21 @@ def ulira(
     column = _draw(rng, examples)
     counts = [np.outer(_draw(rng, len(f.positive)), column) for f in folds]
     drawn.append([roc.measure(f, c, fpr) for f, c in zip(folds, counts, strict=True)])
-  # Averaged ends, not ends of the average: each half fits what scores the other, so
-  # both err together, and drawing them apart would hide it.
+  # The ends are averaged, not taken of the average: each half is scored by the other,
+  # so their errors are correlated, and independent draws would hide that.
   low, high = np.percentile(drawn, [2.5, 97.5], axis=0).mean(axis=1)
-  # Equal models give intervals of one point; its last bits must not exclude chance.
+  # Equal models give an interval of one point; rounding must not move it off chance.
   both = np.stack([point, low, high], axis=1).round(12)
   return Ulira._make([*both.ravel().tolist(), fpr])
 
 
 def _draw(rng: np.random.Generator, count: int) -> checks.Labels:
-  """How often each of `count` things is drawn, in `count` draws."""
+  """How often each of `count` items is drawn in `count` draws with replacement."""
   return np.bincount(rng.integers(count, size=count), minlength=count)
 
 
 def _score(x: checks.Floats, y: checks.Floats, fit: slice, held: slice) -> roc.Ranks:
-  """Ranks of Λ of the held models' x and y [h, S], Gaussians from the others."""
+  """Ranks of Λ for the `held` models' x and y [h, S], with Gaussians of the others."""
   shadow, shadow_never = _gaussian(x[fit]), _gaussian(y[fit])
 
   def ratio(values: checks.Floats) -> checks.Floats:

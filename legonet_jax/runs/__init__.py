@@ -1,6 +1,6 @@
-"""A model that lives: run folders, a journal of requests, erasure, verification.
+"""A model in service: run folders, a journal of requests, erasure, verification.
 
-Everything here stands around the core and is never imported by it.
+This package uses the core; the core never imports it.
 """
 
 import lazy_loader

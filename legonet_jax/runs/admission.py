@@ -1,7 +1,7 @@
 """From the queue to a batch: which requests are accepted, and which go together.
 
-One that cannot be carried out ends as `rejected` in the journal, with the reason, and
-never holds up those behind it.
+A request that cannot be carried out ends as `rejected` in the journal, with the reason,
+and never holds up the requests behind it.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ Batch = list[tuple[str, Request]]
 
 
 def outlook(session: Session) -> Outlook:
-  """Where the accepted requests lead."""
+  """What the run will hold once all accepted requests are carried out."""
   ahead = Outlook(
     set(session.run.state.ids.tolist()), list(session.run.manifest.stores)
   )
@@ -35,7 +35,7 @@ def outlook(session: Session) -> Outlook:
 
 
 def accepted(session: Session) -> Batch:
-  """Accepted requests that no checkpoint has, in the order of acceptance."""
+  """Accepted requests that are in no checkpoint yet, in the order of acceptance."""
   entries, settled = journal.of_requests(session.entries)
   done = settled.union(session.run.manifest.requests)
   batch: Batch = []
@@ -54,12 +54,12 @@ def _read(session: Session, name: str) -> Request | None:
   except errors.DamagedRequestError as e:
     reject(session, name, None, e)
   except PermissionError:
-    _hold(session, name, "it can be read by the user who made it, and by nobody else")
+    _hold(session, name, "only the user who made it can read it")
   return None
 
 
 def _hold(session: Session, name: str, why: str) -> None:
-  """Leaves a request where it is; the next command looks again."""
+  """Leaves a request in the queue; the next command looks at it again."""
   if name not in session.held:
     session.notes.append(f"request {name} has to wait: {' '.join(why.split())}")
   session.held.add(name)
@@ -68,7 +68,7 @@ def _hold(session: Session, name: str, why: str) -> None:
 def reject(
   session: Session, name: str, request: Request | None, why: errors.LegoError
 ) -> None:
-  """Ends a request that cannot be carried out; its file goes."""
+  """Ends a request that cannot be carried out and removes its file."""
   layout = session.run.layout
   about = {
     "request": name,
@@ -78,7 +78,7 @@ def reject(
     # Messages name ids; the journal must not.
     "reason": type(why).__name__,
   }
-  durable.shred_tree(layout.learned / name)  # rows that were copied for it
+  durable.shred_tree(layout.learned / name)  # the rows that this request had copied
   journal.append(layout.journal, session.entries, "rejected", about)
   requests_lib.remove(layout.requests, [name])
   session.notes.append(f"request {name} was rejected: {' '.join(str(why).split())}")
@@ -118,10 +118,10 @@ def admit(session: Session, on_step: OnStep) -> None:
 
 
 def next_batch(session: Session) -> Batch:
-  """The accepted requests, up to the first one with an id that occurs before it.
+  """The accepted requests, up to the first that repeats an id of an earlier one.
 
-  A request to learn from a store that is not there waits, and holds up only those that
-  name the same samples.
+  A request to learn from a missing store waits, and holds up only requests that name
+  the same samples.
   """
   batch: Batch = []
   named: set[int] = set()

@@ -35,7 +35,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class _Outcome(NamedTuple):
-  """What a batch does: the new state, its samples and stores, who left and joined."""
+  """The result of a batch: state, samples, stores, and the ids that left or joined."""
 
   state: LegoState
   samples: Samples | None
@@ -53,8 +53,8 @@ def apply(
 ) -> Session:
   """Saves the state after `batch` as a new checkpoint; the old one stays for now.
 
-  If the requests cannot be carried out together they are tried one by one, and one that
-  cannot be carried out alone is rejected. So each call leaves fewer of them waiting.
+  If the requests cannot be carried out together, they are tried one by one. A request
+  that fails alone is rejected. So each call leaves fewer requests waiting.
   """
   try:
     return _apply(session, batch, progress, on_step)
@@ -112,7 +112,7 @@ def _apply(
 def _update(
   session: Session, batch: Batch, progress: Progress | None, on_step: OnStep
 ) -> _Outcome:
-  """Forgets and learns what the requests of a batch name."""
+  """Forgets and learns the samples that the requests of a batch name."""
   run, state, samples = session.run, session.run.state, session.samples
   stores, new = list(run.manifest.stores), []
   for name, request in batch:
@@ -150,7 +150,7 @@ def _update(
 
 
 def _without(samples: Samples, left: Ids) -> Samples:
-  """The table without the rows of samples that left; some may be gone already."""
+  """The table without the rows of `left`; some of them may be gone already."""
   rows = np.minimum(np.searchsorted(samples.ids, left), len(samples.ids) - 1)
   return samples_lib.drop(samples, left[samples.ids[rows] == left])
 
@@ -178,7 +178,7 @@ def _train(
   batch: Batch,
   progress: Progress | None,
 ) -> tuple[LegoState, Info]:
-  """The new state; on another environment everything is trained anew, nothing mixed."""
+  """The new state; another environment trains all adapters, to mix no bits."""
   unlearns = all(request.kind == "unlearn" for _, request in batch)
   defer = unlearns and all(request.defer for _, request in batch)
   limits = [r.defer_over for _, r in batch if r.defer_over >= 0]
@@ -204,7 +204,7 @@ def _with_stores(run: Run, stores: list[str]) -> Manifest:
 
 
 def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]:
-  """The run's stores, with the one that holds the rows of a `learn` request."""
+  """The run's stores, including the one with the rows of a `learn` request."""
   if request.encodings is None or request.labels is None:
     new = request.store
     return stores if not new or new in stores else [*stores, new]
@@ -219,7 +219,7 @@ def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]
 
 
 def _merge_stores(run: Run, name: str) -> list[str]:
-  """The run's stores, those that it owns merged into one without erased rows."""
+  """Merges the stores that the run owns into one without erased rows; all stores."""
   own = [s for s in run.manifest.stores if not pathlib.Path(s).is_absolute()]
   others = [s for s in run.manifest.stores if s not in own]
   parts = [store_rows.read(rows_lib.resolve(run.layout.root, s)) for s in own]

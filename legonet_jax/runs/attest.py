@@ -1,8 +1,8 @@
 """Signed statements about a run: certificates and heads of its journal.
 
-A certificate says what a model is; a signature says who says so. A signed head fixes a
-history: kept outside of the run, it shows that a run was rolled back, because the
-journal of an older copy does not have that entry (`verify --since`).
+A certificate describes a model; a signature says who vouches for it. A signed head
+fixes a history: kept outside the run, it reveals a rollback, because the journal of an
+older copy does not have that entry (`verify --since`).
 """
 
 import base64
@@ -21,12 +21,12 @@ _LIMIT = 96 << 20
 
 
 class Attested(NamedTuple):
-  """What a file says, and what is known of its signature.
+  """The contents of a certificate or signed head, and the checks of its signature.
 
   Attributes:
-    certificate: the certificate in it, or None if it is a head.
-    head: the hash of the journal's last entry at the time.
-    checks: about the signature; empty if nothing was asked.
+    certificate: the certificate, or None if the file is a signed head.
+    head: the hash of the journal's last entry when the file was made.
+    checks: about the signature; empty if no public key was given.
     signed: whether there is a signature at all.
   """
 
@@ -63,10 +63,10 @@ def read(path: PathLike, public: Any | None) -> Attested:
 
   Args:
     path: the file.
-    public: the signer's key; without it a signature is not looked at.
+    public: the signer's key; without it the signature is not checked.
 
   Raises:
-    RunError: if it is neither.
+    RunError: if the file is neither.
   """
   path = pathlib.Path(path)
   try:
@@ -92,7 +92,7 @@ def read(path: PathLike, public: Any | None) -> Attested:
 def _open(
   data: bytes, public: Any | None, name: str
 ) -> tuple[dict[str, Any], list[Check]]:
-  """The statement in an envelope, and what its signature is worth."""
+  """The statement in an envelope, and the check of its signature."""
   try:
     payload = base64.b64decode(untrusted.parse_json(data, name)["payload"])
     statement = untrusted.parse_json(payload, name)
@@ -117,7 +117,7 @@ def _open(
 def check_signed_head(
   run_head: pathlib.Path, public: Any, entries: list[journal.Entry]
 ) -> list[Check]:
-  """Whether the run's own signed head is that of its journal as it is."""
+  """Whether the run's signed head is the last entry of its journal."""
   if not run_head.exists():
     text = "the run has no signed head; requests make one with --sign-key"
     return [Check("signature", False, text)]

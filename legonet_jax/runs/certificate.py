@@ -1,13 +1,12 @@
-"""A certificate: what a model is, in a form that others can check without the run.
+"""A certificate: a description of a model that others can check without the run.
 
-It names the settings, the encoder, the environment, and for every adapter the digest of
-its members and of its weights. Who has the retained encodings makes the settings' keys,
-routes and members again (integers, the same everywhere), trains adapters of his own
-choice and compares (bits, the same on the same environment). It holds no id and no
-encoding.
+It names the settings, the encoder, the environment, and for every adapter the digests
+of its members and weights. It holds no id and no encoding. Whoever has the retained
+encodings can make keys, routes and members again (integers, the same everywhere), train
+adapters of their own choice, and compare (equal bits on the same environment).
 
-Nothing is claimed that cannot be checked: a certificate is about a model whose adapters
-are all trained, and one with a part missing is refused.
+Every claim can be checked: a certificate is made only for a model whose adapters are
+all trained, and a certificate with a missing part is refused.
 """
 
 from collections.abc import Mapping
@@ -84,7 +83,7 @@ def seal(certificate: Certificate) -> bytes:
 
 
 def check_seal(value: Certificate, name: str) -> Certificate:
-  """`value`; RunError unless it is a certificate as it was made."""
+  """Returns `value`; raises RunError if it is no certificate or was changed."""
   if value.get("format") != FORMAT or value.get("sha256") != _hash(value):
     raise errors.RunError(f"{name} is not a certificate, or was changed since")
   return value
@@ -94,6 +93,8 @@ def check_parts(certificate: Certificate) -> Check:
   """Whether a certificate has all its parts, none of them null."""
   try:
     cfg = config_of(certificate)
+  except errors.UnknownSolverError:
+    raise  # it may well be true: the caller has to import the solver first
   except (errors.LegoError, KeyError, TypeError, ValueError) as e:
     return Check("parts", False, f"its settings cannot be read ({e})")
   n = cfg.num_adapters
@@ -133,14 +134,14 @@ def recheck(
   chosen: NDArray[np.intp],
   progress: Progress | None = None,
 ) -> list[Check]:
-  """Makes the model of a certificate again, as far as asked, and compares.
+  """Makes the model of a certificate again, with the chosen adapters, and compares.
 
   Args:
-    certificate: what is claimed.
+    certificate: the claims.
     samples: all retained samples and no others.
-    keys: K [n, d], always and only under the policy `given`.
-    chosen: [m] which adapters to train, ascending; all of them compares the digest of
-      the whole state as well.
+    keys: K [n, d], required under the policy `given`, else None.
+    chosen: [m] adapters to train, ascending. If these are all adapters, the digest of
+      the whole state is compared as well.
     progress: called with (samples passed, samples in all).
   """
   cfg = config_of(certificate)
@@ -155,7 +156,7 @@ def recheck(
   wanted = np.zeros(cfg.num_adapters, bool)
   wanted[chosen] = [claimed[j] is not None for j in chosen]
   masked = np.asarray([w is None for w in claimed], bool)
-  # Only what is not live is trained: the chosen ones, and nothing else.
+  # `heal` trains the adapters that are not live: here, exactly the chosen ones.
   model = state.model._replace(live=jnp.asarray(~wanted))
   state, _ = requests.heal(cfg, state._replace(model=model), samples, progress)
   made = _weights(state)
@@ -178,7 +179,7 @@ def recheck(
 
 
 def _structure(cfg: LegoConfig, state: LegoState) -> dict[str, Any]:
-  """Digests of what follows from the samples by integers alone."""
+  """Digests of keys, routes and members, which are integers on every machine."""
   everyone = np.arange(cfg.num_adapters)
   members = membership.members_of(state.routes, cfg.num_adapters, everyone)
   prints = state.prints[members.positions]
@@ -195,7 +196,12 @@ def _structure(cfg: LegoConfig, state: LegoState) -> dict[str, Any]:
 def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Check:
   for name, value in found.items():
     if certificate.get(name) != value:
-      text = "these are not the retained samples" if name == "retained" else "differ"
+      text = "differ"
+      if name == "retained":
+        text = (
+          "these are not the retained samples; give the run's stores as they are now,"
+          " or the retained ids with --ids-file"
+        )
       return Check("members", False, f"{name}: {text}")
   count = len(found["sizes"])
   detail = f"keys, routes and members of {count} adapters made again, equal"
@@ -203,7 +209,7 @@ def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Ch
 
 
 def masked_adapters(cfg: LegoConfig, state: LegoState) -> NDArray[np.bool_]:
-  """Which adapters [n] have members and no weights, because they wait for `heal`."""
+  """Which adapters [n] have members but no weights, because they wait for `heal`."""
   sizes = membership.sizes_of(state.routes, cfg.num_adapters)
   masked: NDArray[np.bool_] = (sizes > 0) & ~np.asarray(state.model.live)
   return masked

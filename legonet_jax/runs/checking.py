@@ -1,8 +1,8 @@
-"""Whether a request can be carried out, and what it would lead to.
+"""Whether a request can be carried out, and what the run would hold afterwards.
 
-A request is checked three times: when it is made (strictly: its maker can mend it),
-when it is written into the journal, and once more when it is carried out, because the
-run and its stores may have changed in between.
+A request is checked three times: when it is made (strictly, because its maker can still
+correct it), when it is written into the journal, and when it is carried out, because
+the run and its stores may have changed in between.
 """
 
 import pathlib
@@ -27,8 +27,8 @@ from legonet_jax.store import (
 )
 from legonet_jax.store.read import is_store
 
-# What is wrong with a request itself, so that waiting does not help. All other errors
-# are obstacles that may pass: a disk that is full, a store that is away.
+# Faults of the request itself: waiting does not help. All other errors are obstacles
+# that may pass: a full disk, a missing store.
 REFUSALS = (
   errors.SampleError, errors.DuplicateIdError, errors.UnknownIdError,
   errors.ForgottenIdError, errors.EmptyRequestError, errors.TooFewSamplesError,
@@ -57,10 +57,10 @@ def after(ahead: Outlook, request: Request) -> Outlook:
 def check(
   session: Session, request: Request, ahead: Outlook, queued: bool = False
 ) -> None:
-  """Raises if a request cannot be carried out after those that were accepted.
+  """Raises if a request cannot be carried out after the accepted ones.
 
-  A queued request may name samples that are gone meanwhile: it is as good as done for
-  those, and must not be lost for the others.
+  A queued request may name samples that are gone by now: for them there is nothing left
+  to do, but the request must still be carried out for the others.
   """
   if request.kind in ("heal", "compact"):
     return
@@ -108,8 +108,8 @@ def new_rows(
   Args:
     session: the run.
     request: what to learn.
-    stores: the run's stores by the time that it is carried out.
-    queued: leave out rows that somebody has erased meanwhile, instead of refusing.
+    stores: the run's stores when the request is carried out.
+    queued: whether to leave out rows that were erased meanwhile, instead of refusing.
   """
   run = session.run
   _require_not_forgotten(session, request)
@@ -181,7 +181,7 @@ def _require_encoder(run: Run, path: pathlib.Path) -> None:
 
 
 def _require_classes(run: Run, path: pathlib.Path) -> None:
-  """Raises if one of run and store names its classes and the other does not."""
+  """Raises if only one of run and store names its classes."""
   theirs = store_read.classes_of(path)
   if (theirs is None) != (run.classes is None):
     which, other = ("the run", path) if theirs is None else (path, "the run")

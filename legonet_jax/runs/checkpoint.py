@@ -1,12 +1,12 @@
-"""Checkpoints: all that determines the future, bit for bit, every file checked.
+"""Checkpoints: everything that future states depend on; every file has a sha256.
 
     checkpoints/00000007/state/         orbax: the arrays of `rebuild.to_arrays`
     checkpoints/00000007/retained.npy   the retained ids once more, for `repair`
     checkpoints/00000007/manifest.json  sha256 of each file, digest of the state,
                                         stores, environment, requests, own sha256
 
-A checkpoint is made under another name and gets its own when all of it is on disk; the
-manifest says which requests it includes, so none is ever applied twice.
+A checkpoint is written under a temporary name and renamed once all of it is on disk.
+The manifest lists the requests that it includes, so none is ever applied twice.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,19 +43,19 @@ _KINDS: Mapping[str, Any] = {
 
 
 class Manifest(NamedTuple):
-  """What a checkpoint says of itself.
+  """The description of a checkpoint.
 
   Attributes:
     number: counts the checkpoints of a run.
     digest: of the state.
-    stores: paths of the stores that hold the retained rows; relative ones are in the
+    stores: paths of the stores that hold the retained rows; relative paths are in the
       run folder.
     environment: on which its weights were trained.
-    requests: names of the requests that it applied, beyond the checkpoint before it.
-    report: what the journal's entry about it will say.
-    head: hash of the last journal entry at the time.
-    masked: adapters that wait for `heal`.
-    event: which entry the journal will have about it.
+    requests: names of the requests applied since the previous checkpoint.
+    report: the values of the journal entry about this checkpoint.
+    head: hash of the last journal entry when the checkpoint was made.
+    masked: number of adapters that wait for `heal`.
+    event: the event of the journal entry about this checkpoint.
     records: by store, its sums, rows and erased rows when the checkpoint was made.
   """
 
@@ -80,23 +80,23 @@ def numbers(folder: pathlib.Path) -> list[int]:
 
 
 def path_of(folder: pathlib.Path, number: int) -> pathlib.Path:
-  """Where a checkpoint is."""
+  """The folder of checkpoint `number`."""
   return folder / f"{number:08d}"
 
 
 def save(
   folder: pathlib.Path, state: LegoState, manifest: Manifest, on_step: OnStep
 ) -> None:
-  """Saves a checkpoint; when this returns it is durable, before that it is not there.
+  """Saves a checkpoint: whole and durable when this returns, absent before.
 
   Raises:
-    RunError: if there is no room; what was written of it is removed.
+    RunError: if it cannot be saved, such as on a full disk; the parts are removed.
   """
   making = folder / f"{_MAKING}-{manifest.number:08d}"
   final = path_of(folder, manifest.number)
   durable.make_folder(folder)
   durable.shred_tree(making)
-  durable.shred_tree(final)  # a damaged one that recovery has passed over
+  durable.shred_tree(final)  # a damaged checkpoint that recovery has skipped
   arrays = to_arrays(state)
   try:
     making.mkdir()
@@ -111,7 +111,7 @@ def save(
     sealed = {**value, "sha256": hashing.sha256_of_json(value)}
     (making / _MANIFEST).write_bytes(hashing.to_text(sealed))
     durable.sync_tree(making)
-  except Exception as e:  # orbax wraps the system's error in many ways
+  except Exception as e:  # orbax wraps system errors in many types
     durable.shred_tree(making)
     why = getattr(e, "strerror", None) or " ".join(str(e).split())[:200]
     raise errors.RunError(
@@ -133,14 +133,16 @@ def load(path: pathlib.Path, cfg: LegoConfig) -> tuple[LegoState, Manifest]:
 
   Args:
     path: its folder.
-    cfg: the run's settings, which the model remembers.
+    cfg: the run's settings, which the model keeps.
 
   Raises:
     RunError: if a file is missing, cut off, changed or added.
   """
   value = _read(path)
   if path != path_of(path.parent, value["number"]):
-    raise errors.RunError(f"checkpoint {path} says that it is another one; remove it")
+    raise errors.RunError(
+      f"checkpoint {path} has the number of another one in its manifest; remove it"
+    )
   found = durable.hashes_of(path)
   del found[_MANIFEST]
   for name in sorted({*found, *value["files"]}):
@@ -154,7 +156,7 @@ def load(path: pathlib.Path, cfg: LegoConfig) -> tuple[LegoState, Manifest]:
     with _quiet():
       arrays = _checkpointer().restore((path / _STATE).absolute())
     state = from_arrays(arrays, cfg)
-  except Exception as e:  # orbax has many, some of them of several lines
+  except Exception as e:  # orbax raises many types, some with messages of many lines
     why = " ".join(str(e).split())[:200]
     raise errors.RunError(
       f"checkpoint {path} cannot be read ({why}); `legonet repair` makes it again from"
@@ -162,14 +164,14 @@ def load(path: pathlib.Path, cfg: LegoConfig) -> tuple[LegoState, Manifest]:
     ) from e
   if digest(state) != value["digest"]:
     raise errors.RunError(
-      f"checkpoint {path} holds another state than its manifest says; `legonet repair`"
-      " makes it again from the encoding stores"
+      f"checkpoint {path} holds a state with another digest than its manifest says;"
+      " `legonet repair` makes it again from the encoding stores"
     )
   return state, read_manifest(path)
 
 
 def read_retained(path: pathlib.Path) -> Ids | None:
-  """The retained ids of a checkpoint whose arrays may be damaged; None if they are."""
+  """The retained ids of a checkpoint that may be damaged; None if they are unusable."""
   try:
     ids = untrusted.read_npy(path / _RETAINED, follow=False)
   except (OSError, errors.LegoError):
@@ -179,7 +181,7 @@ def read_retained(path: pathlib.Path) -> Ids | None:
 
 
 def remove_others(folder: pathlib.Path, number: int, on_step: OnStep) -> None:
-  """Shreds all checkpoints but one, whole or half-made."""
+  """Shreds all checkpoints but `number`, also half-made ones."""
   for path in sorted(folder.iterdir()):
     if path.name != path_of(folder, number).name:
       on_step("shredding a checkpoint")
@@ -204,7 +206,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _has_reports(value: dict[str, Any]) -> bool:
-  """Whether a manifest says all that the journal will say about its checkpoint."""
+  """Whether a manifest has all values for the journal entry about its checkpoint."""
   report, requests = value["report"], value["requests"]
   sound = journal.fits(report, {})
   if requests:
@@ -215,7 +217,7 @@ def _has_reports(value: dict[str, Any]) -> bool:
 
 
 def _require_room(folder: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None:
-  """Raises if the disk is too full, before orbax's threads each complain of it."""
+  """Raises if the disk is too full, so that orbax's threads need not all report it."""
   size = sum(a.nbytes for a in arrays.values()) + arrays["ids"].nbytes
   size += (3 * len(arrays) + 8) * _BLOCK  # two files and a folder for each array
   if hasattr(os, "posix_fallocate"):
@@ -226,7 +228,7 @@ def _require_room(folder: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-  """Keeps orbax from warning that there is no OCDBT, which is not asked for."""
+  """Hides orbax's warning about the missing OCDBT, which is not wanted here."""
   log = logging.getLogger("absl")
   level = log.level
   log.setLevel(logging.ERROR)
@@ -237,7 +239,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _checkpointer() -> Any:
-  import orbax.checkpoint as ocp  # half a second, which other commands need not wait
+  import orbax.checkpoint as ocp  # takes half a second; most commands do not need it
 
-  # One plain folder per array; OCDBT would add databases and takes twice the time.
+  # One plain folder per array; OCDBT would add databases and take twice the time.
   return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False))

@@ -49,11 +49,11 @@ def create(
   Args:
     path: the run's folder, new or empty.
     cfg: the settings.
-    store: the encoding store; from now on one of the run's, which erases rows in it.
-    ids: which samples; all of the split `train` if not given.
-    keys: K [n, d], always and only under the policy `given`.
+    store: the encoding store; it becomes one of the run's, and requests erase rows.
+    ids: which samples; the whole split `train` if not given.
+    keys: K [n, d], required under the policy `given`, else None.
     progress: called with (samples passed, samples in all).
-    on_step: told the name of each step when it is done.
+    on_step: called with the name of each step when it is done.
   """
   path = pathlib.Path(path)
   store = pathlib.Path(store)
@@ -75,7 +75,7 @@ def create(
     )
   begun = path.exists() and any(path.iterdir())
   with files.folders_for(path), _locked(path):
-    if layout.journal.exists():  # another process was quicker
+    if layout.journal.exists():  # another process has just made the same run
       raise errors.RunError(f"{path} is a run already; give another folder")
     durable.require_plain(path)
     for stale in layout_lib.temporaries(path):
@@ -86,7 +86,7 @@ def create(
     try:
       state, info = requests.fit(cfg, samples, keys, progress)
     except (errors.LegoError, MemoryError):
-      if not begun:  # these settings cannot work: nothing is left of them
+      if not begun:  # these settings cannot work, so their files are removed
         for file in (layout.settings, layout.keys, layout.forgotten_key):
           durable.shred(file)
         (path / lock.WORK).unlink()
@@ -132,14 +132,14 @@ def create(
 
 
 def fixed_files(layout: Layout, cfg: LegoConfig) -> dict[str, str]:
-  """The sha256 of the files that never change, by name."""
+  """By name, the sha256 of each file that never changes."""
   paths = [layout.settings, *([layout.keys] if cfg.key_policy == "given" else [])]
   return {path.name: untrusted.sha256_of(path) for path in paths}
 
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
-  """Makes the folder of a run and holds its lock."""
+  """Makes the folder of a run and holds the run's lock."""
   durable.make_folder(path)
   with lock.hold(path):
     yield

@@ -1,11 +1,11 @@
-"""What is left to do once a checkpoint is saved: erase, delete, and say so.
+"""The steps after a checkpoint is saved: erase rows, delete files, write the journal.
 
-A request is complete when no store of the run holds a row of a sample that left the
-state, no older checkpoint is there, and the journal says so. Every step here may be
-repeated. The process that took samples out knows which they are. After a crash, or
-where somebody has put back an older copy of a store, they are found by comparing: every
-row that the state does not hold is looked up among the marks (see `tombstones`). The
-request file, which may be damaged by then, is never asked.
+A request is complete when no store of the run holds a row of a forgotten sample, no
+older checkpoint exists, and the journal says so. Every step may be repeated. The
+process that forgot the samples knows their ids. After a crash, or if somebody has put
+back an older copy of a store, the rows are found by comparison: every row that the
+state does not hold is looked up among the marks (see `tombstones`). The request file,
+which may be damaged by then, is not used.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from legonet_jax.store import erase
 
 
 def finish(session: Session, on_step: OnStep = no_step) -> Session:
-  """All that is left to do for the requests in the checkpoint; may be repeated."""
+  """Does all remaining steps for the requests in the checkpoint; may be repeated."""
   if not missing_entries(session.run, session.entries):
     return session
   if session.left is None:
@@ -60,7 +60,7 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
 def missing_entries(
   run: Run, entries: list[journal.Entry]
 ) -> list[tuple[str, dict[str, Any]]]:
-  """What the journal does not say yet about the run's checkpoint: event and values."""
+  """Events and values about the run's checkpoint that the journal still lacks."""
   manifest = run.manifest
   missing = []
   if manifest.event == "repaired" and not any(
@@ -76,7 +76,7 @@ def missing_entries(
 
 
 def erase_rows(session: Session, on_step: OnStep) -> None:
-  """Erases every row of a forgotten sample that any of the run's stores still has."""
+  """Erases every row of a forgotten sample from the run's stores."""
   run, left = session.run, session.left
   known = journal.latest(session.entries, "stores") or {}
   for store in run.manifest.stores:
@@ -90,7 +90,7 @@ def erase_rows(session: Session, on_step: OnStep) -> None:
 
 
 def _find_forgotten(session: Session) -> Callable[[Ids], NDArray[np.bool_]]:
-  """Says which ids [m] of a store are of samples that were forgotten."""
+  """A function that tells which ids [m] of a store were forgotten."""
   run = session.run
   more = run.manifest.report.get("forgotten", ())
   marks = tombstones.all_marks(session.entries, more)
@@ -104,9 +104,9 @@ def _find_forgotten(session: Session) -> Callable[[Ids], NDArray[np.bool_]]:
 
 
 def with_current_key(session: Session) -> Session:
-  """Marks what the checkpoint has forgotten anew, if the key was lost meanwhile.
+  """Marks the checkpoint's forgotten ids with the new key, if the old one was lost.
 
-  Then only the checkpoint before it tells what that was.
+  Then only the previous checkpoint still tells which ids these are.
   """
   run, key = session.run, session.key
   report, name = run.manifest.report, tombstones.key_name(key)
@@ -127,7 +127,7 @@ def with_current_key(session: Session) -> Session:
 
 
 def _ids_before(run: Run) -> Ids:
-  """What the checkpoint before this one held; it stays until all rows are erased."""
+  """The ids of the previous checkpoint, which stays until all rows are erased."""
   layout = run.layout
   numbers = checkpoint.numbers(layout.checkpoints)
   older = [number for number in numbers if number < run.manifest.number]
@@ -138,13 +138,13 @@ def _ids_before(run: Run) -> Ids:
   if not older:
     return run.state.ids
   raise errors.RunError(
-    f"{layout.forgotten_key} was lost while a request was carried out, and nothing else"
-    " tells which rows to erase; restore it from a copy"
+    f"{layout.forgotten_key} was lost while a request was carried out, so nothing tells"
+    " which rows to erase; restore it from a copy"
   )
 
 
 def _remove_statements(layout: Layout) -> None:
-  """Shreds what was said about the state before, durable when this returns."""
+  """Shreds statements about the previous state, durable when this returns."""
   there = [p for p in (layout.certificate, layout.head) if os.path.lexists(p)]
   for path in there:
     durable.shred(path)
@@ -153,10 +153,10 @@ def _remove_statements(layout: Layout) -> None:
 
 
 def _sync(layout: Layout) -> None:
-  """Makes durable what a process that was killed, or an attempt that failed, has left.
+  """Makes the files of a killed process or of a failed attempt durable.
 
-  What is taken from here on cannot be had again; so the checkpoint that stands for it
-  must not be one that is in memory only.
+  The steps that follow destroy data for good, so the new checkpoint must be on disk
+  before them, not only in the system's memory.
   """
   durable.sync_tree(layout.checkpoints)
   for folder in (layout.root, layout.learned, layout.requests):
@@ -165,7 +165,7 @@ def _sync(layout: Layout) -> None:
 
 
 def _remove_stores(run: Run) -> None:
-  """Shreds stores of the run's own that no checkpoint names any more."""
+  """Shreds the run's own stores that the checkpoint no longer names."""
   if run.layout.learned.is_dir():
     for path in sorted(run.layout.learned.iterdir()):
       if f"learned/{path.name}" not in run.manifest.stores:

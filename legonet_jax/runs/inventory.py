@@ -1,9 +1,9 @@
-"""What lies in the folders of a run and of its stores, judged by contents.
+"""Checks of the files in a run and its stores, by contents and not by names.
 
-Nothing may be there that could know of a forgotten sample: no other checkpoint, no
-request, no file that is not the run's, and none of the run's with other contents than
-it should have. A store must be what the journal says of it, and hold no row of a sample
-that the run was asked to forget.
+No file may be left that could contain a forgotten sample: no other checkpoint, no
+request, no foreign file, and no file of the run with unexpected contents. A store must
+match the journal's record of it, and hold no row of a sample that the run was asked to
+forget.
 """
 
 import pathlib
@@ -30,12 +30,12 @@ _MAX_LOCK = 20
 
 
 def check_files(run: Run, entries: list[journal.Entry], busy: str) -> Check:
-  """Nothing lies in the run's folder but what belongs there.
+  """Checks that the run's folder holds only files that belong there.
 
   Args:
     run: the run.
     entries: its journal.
-    busy: the process that works on the run now, or "".
+    busy: the number of the process that works on the run now, or "".
   """
   layout = run.layout
   known, settled = journal.of_requests(entries)
@@ -70,7 +70,7 @@ def _stray_files(run: Run, settled: set[str]) -> list[pathlib.Path]:
 
 
 def _changed_files(run: Run, entries: list[journal.Entry]) -> str:
-  """The name of a file that is not what it should be, or ""."""
+  """The name of a file with unexpected contents, or ""."""
   layout = run.layout
   for name, sha256 in entries[0].get("files", {}).items():
     path = layout.root / name
@@ -91,7 +91,7 @@ def _changed_files(run: Run, entries: list[journal.Entry]) -> str:
 
 
 def _is_statement(path: pathlib.Path, run: Run, entries: list[journal.Entry]) -> bool:
-  """Whether a file is a certificate or a signed head of this run, and no more."""
+  """Whether a file is a certificate or signed head of this run, and nothing else."""
   most = 10_000 + 800 * run.cfg.num_adapters + len(str(entries[0])) * 4
   if path.stat().st_size > most:
     return False
@@ -116,7 +116,7 @@ def _is_lock(path: pathlib.Path) -> bool:
 
 
 def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Check]:
-  """The stores are as the journal says, and no forgotten sample is back in them."""
+  """Checks that the stores match the journal and hold no forgotten sample."""
   known = journal.latest(entries, "stores") or {}
   details = []
   for store in run.manifest.stores:
@@ -136,7 +136,7 @@ def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Chec
 def _store_problem(
   path: pathlib.Path, record: erase.PlainRecord | None, busy: str
 ) -> str:
-  """What is wrong with a store, or ""."""
+  """A description of the fault of a store, or ""."""
   other = {p.name for p in path.iterdir()} - _STORE_FILES
   if lock.WORK in other and _is_lock(path / lock.WORK):
     other.discard(lock.WORK)
@@ -146,7 +146,7 @@ def _store_problem(
   try:
     store = store_read.open_store(path, verify=True)
   except errors.StoreError:
-    if at_work:  # rows are being erased, and the sums follow
+    if at_work:  # rows are being erased, and the sums are written after them
       return ""
     raise
   raw = untrusted.read_npy(path / "ids.npy", follow=False)
@@ -159,15 +159,16 @@ def _store_problem(
   if now == record:
     return ""
   if now["rows"] == record["rows"] and now["erased"] > record["erased"]:
-    return ""  # another run has erased rows since; those we retain were compared
+    return ""  # another run has erased rows since; our own were compared before
   return (
-    f"{path} is not the store that the journal ends in: it had {record['rows']} rows,"
-    f" {record['erased']} of them erased, and has {now['rows']} and {now['erased']}"
+    f"{path} does not match the journal: it had {record['rows']} rows,"
+    f" {record['erased']} of them erased, and now has {now['rows']}, {now['erased']}"
+    " of them erased"
   )
 
 
 def _check_forgotten(run: Run, entries: list[journal.Entry], busy: str) -> Check:
-  """No row of a forgotten sample is in any of the run's stores."""
+  """Checks that none of the run's stores holds a row of a forgotten sample."""
   # Rows of a request that is under way may still be there.
   under_way = () if busy else run.manifest.report.get("forgotten", ())
   marks = tombstones.all_marks(entries, under_way)

@@ -8,14 +8,14 @@
     repaired   a damaged checkpoint was made again from the stores
 
 A line holds the sha256 of the previous one (`prev`) and of itself (`hash`), so a line
-cannot be changed, dropped or moved without breaking all that follow. Who can write the
-folder can also write a whole new chain; a copy of `hash` kept elsewhere (every command
-prints it, every certificate holds it) shows that up.
+cannot be changed, dropped or moved without breaking all that follow. Whoever can write
+the folder can also write a whole new chain; a copy of `hash` kept elsewhere (every
+command prints it, every certificate holds it) reveals that.
 
-The journal has nothing of a sample. Ids appear as sha256(salt, id), and the salt,
-random for each request, is handed to whoever made the request and kept nowhere:
-without it, trying out all ids tells nothing; with it, anybody can look the request up.
-Forgotten ids also leave a mark that the run itself can look up (see `tombstones`).
+The journal holds no data of a sample. Ids appear as sha256(salt, id). The salt, random
+for each request, is given to whoever made the request and kept nowhere: without it,
+trying out all ids tells nothing; with it, anybody can look up the request. A forgotten
+id also leaves a mark that the run itself can look up (see `tombstones`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,9 +36,9 @@ Entry = dict[str, Any]
 FORMAT = 2
 _START = "0" * 64
 _ALWAYS = {"seq": int, "time": str, "event": str, "prev": str, "hash": str}
-# Kinds as in `untrusted.is_a`: of what is known of a store, ...
+# The types of fields, as `untrusted.is_a` takes them. The record of each store:
 RECORDS = {...: {"rows": int, "erased": int, "sha256": {...: str}}}
-# ... of what the entries of each event must have, which later versions may add to, ...
+# Fields that an entry must have, by event; later versions may add more.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
   "created": {"config": dict, "after": str, "samples": int},
   "accepted": {"request": str, "kind": str, "count": int, "ids": list},
@@ -49,7 +49,7 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
   },
   "repaired": {"proved": bool},
 }  # fmt: skip
-# ... and of what any entry may have.
+# Fields that any entry may have.
 _OPTIONAL: Mapping[str, Any] = {
   "forgotten": list, "relearned": list, "stores": RECORDS, "checkpoint": int,
   "retained": str, "key": str, "before": str, "after": str, "samples": int,
@@ -65,11 +65,11 @@ def salted(salt: bytes, ids: Ids) -> list[str]:
 
 
 def read(path: pathlib.Path) -> list[Entry]:
-  """All entries, the chain checked; a torn last line, never acknowledged, is left out.
+  """All entries, after checking the chain; without a last line torn by a crash.
 
   Raises:
-    RunError: if a line was changed, dropped or added by other hands, or if the first
-      one does not say how the run was made.
+    RunError: if somebody has changed, dropped or added a line, or if the first one does
+      not say how the run was made.
   """
   try:
     lines = untrusted.read_bytes(path, follow=False, limit=1 << 32).split(b"\n")
@@ -108,13 +108,13 @@ def _is_complete(entry: Entry) -> bool:
 
 
 def fits(values: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
-  """Whether all that is `needed` is there, and all that is known of the right kind."""
+  """Whether all `needed` fields exist, and all known fields have the right type."""
   known = {name: kind for name, kind in _OPTIONAL.items() if name in values}
   return untrusted.is_a(dict(values), {**known, **needed})
 
 
 def is_report(event: str, values: Any) -> bool:
-  """Whether `values` are what an entry of `event` says, the rest of it aside."""
+  """Whether `values` has the fields of an `event` entry (not time, number, hash)."""
   return isinstance(values, dict) and fits(values, _FIELDS[event])
 
 
@@ -127,7 +127,7 @@ def append(
     path: the file; the caller holds the run's lock.
     entries: all entries so far, as `read` gave them.
     event: what happened.
-    values: what there is to say about it.
+    values: the fields of the event.
   """
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
   entry: Entry = {"seq": len(entries), "time": now, "event": event, **values}
@@ -135,8 +135,8 @@ def append(
   entry["hash"] = hash_of(entry)
   line = json.dumps(entry, sort_keys=True).encode() + b"\n"
   if not entries:
-    # Whole or not there: a journal makes a run, and one without a line could neither be
-    # opened nor fitted again.
+    # Written whole or not at all: a folder with an empty journal could neither be
+    # opened as a run nor fitted again.
     durable.write(path, line)
   else:
     _append(path, line)
@@ -154,7 +154,7 @@ def _append(path: pathlib.Path, line: bytes) -> None:
       while line:
         line = line[os.write(handle, line) :]
       files.flush(handle)
-    except BaseException:  # a full disk, Ctrl-C: take back what there is of the line
+    except BaseException:  # a full disk, Ctrl-C: remove the part that was written
       os.ftruncate(handle, size)
       raise
   finally:
@@ -162,7 +162,7 @@ def _append(path: pathlib.Path, line: bytes) -> None:
 
 
 def mend(path: pathlib.Path) -> None:
-  """Cuts off a last line that a crash has torn; it was never acknowledged."""
+  """Cuts off a last line torn by a crash; nobody was told that it was written."""
   data = untrusted.read_bytes(path, follow=False, limit=1 << 32)
   whole = data.rfind(b"\n") + 1
   if whole < len(data):
@@ -175,7 +175,7 @@ def mend(path: pathlib.Path) -> None:
 
 
 def of_requests(entries: Sequence[Entry]) -> tuple[dict[str, Entry], set[str]]:
-  """Accepted entries by request, in order, and the requests that are settled."""
+  """`accepted` entries by request, in order; the names of all settled requests."""
   accepted = {e["request"]: e for e in entries if e["event"] == "accepted"}
   settled = {
     name for e in entries if e["event"] == "complete" for name in e["requests"]

@@ -1,7 +1,7 @@
 """Keys for signing, as files.
 
 The private key is PKCS#8 PEM without a password, readable by its owner only; the public
-key is SubjectPublicKeyInfo PEM. `openssl` reads both. Only Ed25519 keys are taken.
+key is SubjectPublicKeyInfo PEM. `openssl` reads both. Only Ed25519 keys are accepted.
 
 The package `cryptography` is an optional extra, so it is imported only where a key is
 used.
@@ -47,14 +47,14 @@ class KeyFiles(NamedTuple):
 def generate(path: PathLike) -> KeyFiles:
   """Writes a new private key to `path` and its public key to `path` + ".pub".
 
-  Nothing is overwritten, and no link is followed. The private key gets its name last
-  and when its bytes are on disk, so where it is, the pair is whole. After an error
-  neither file is left; a process that is killed may leave files `.keygen-*`, which
-  nothing uses: delete them.
+  Nothing is overwritten, and no link is followed. The private key gets its name last,
+  after its bytes are on disk: if it exists, so does the public key. After an error
+  neither file is left. A killed process may leave files `.keygen-*`, which nothing
+  uses: delete them.
 
   Args:
     path: the private key, in a folder that exists. Only its owner may read it; the
-      public key may be read by whom the umask allows.
+      umask decides who may read the public key.
 
   Raises:
     ConfigError: if the package `cryptography` is not installed.
@@ -122,7 +122,7 @@ def load_private(path: PathLike) -> "Ed25519PrivateKey":
     f"{path} has a password, which cannot be asked for here; give a key without one"
     " (`legonet keygen` makes one)"
   )
-  # cosign encrypts in a format of its own, which only its label tells.
+  # cosign has its own encrypted format, recognisable only by its label.
   if b"-----BEGIN ENCRYPTED " in data:
     raise locked
   try:
@@ -152,8 +152,8 @@ def load_public(path: PathLike) -> "Ed25519PublicKey":
 
   Raises:
     ConfigError: if the package `cryptography` is not installed.
-    KeyFileError: if the file is missing, holds anything but an Ed25519 public key, or a
-      key for which everybody can sign.
+    KeyFileError: if the file is missing, holds anything but an Ed25519 public key, or
+      holds a degenerate key, for which everybody can sign.
   """
   path = pathlib.Path(path)
   with need_cryptography():
@@ -195,7 +195,7 @@ def key_id(public: "Ed25519PublicKey") -> str:
 
 @contextlib.contextmanager
 def need_cryptography() -> Iterator[None]:
-  """Says how to install the extra, if an import in this context fails."""
+  """Turns a failed import into an error that says how to install the extra."""
   try:
     yield
   except ImportError:
@@ -206,7 +206,7 @@ def need_cryptography() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_warnings() -> Iterator[None]:
-  """Hides warnings about old kinds of keys, which are refused a line later anyway."""
+  """Hides warnings about old kinds of keys, which the caller refuses anyway."""
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     yield
@@ -214,7 +214,7 @@ def _no_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _staged(folder: pathlib.Path, data: bytes, mode: int) -> Iterator[pathlib.Path]:
-  """A file with `data` on disk under a passing name."""
+  """Writes `data` durably to a file with a temporary name; removes it at the end."""
   path = folder / f".keygen-{secrets.token_hex(8)}"
   flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
   handle = os.open(path, flags, mode)
@@ -229,7 +229,7 @@ def _staged(folder: pathlib.Path, data: bytes, mode: int) -> Iterator[pathlib.Pa
 
 
 def _name_new(file: pathlib.Path, path: pathlib.Path) -> None:
-  """Gives a file a second name; unlike a rename, never one that is taken."""
+  """Gives a file a second name; unlike a rename, it never replaces a file."""
   try:
     os.link(file, path)
   except FileExistsError:
@@ -239,7 +239,7 @@ def _name_new(file: pathlib.Path, path: pathlib.Path) -> None:
 
 
 def _read_key(path: pathlib.Path, remedy: str) -> tuple[bytes, int]:
-  """A key file's bytes and mode, both of the file that was opened."""
+  """A key file's bytes and mode, both read from the same opened file."""
   try:
     with untrusted.open_plain(path) as file:
       mode = os.fstat(file.fileno()).st_mode
@@ -265,7 +265,7 @@ def _is_degenerate(raw: bytes) -> bool:
   p = 2**255 - 19
   y = int.from_bytes(raw, "little") % 2**255 % p
   square = y * y
-  # 8A = 0 if y is 0, 1 or -1, or if the y of 2A is 0. The latter, x² = -y², put into
-  # the curve -x² + y² = 1 + d·x²·y² with d = -121665/121666, gives the last factor.
+  # 8A = 0 if y is 0, 1 or -1, or if the y of 2A is 0. The latter means x² = -y²; put
+  # into the curve -x² + y² = 1 + d·x²·y², d = -121665/121666, it gives the last factor.
   last = 121666 * (2 * square - 1) - 121665 * square * square
   return y * (square - 1) * last % p == 0

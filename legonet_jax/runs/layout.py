@@ -1,4 +1,4 @@
-"""Where things are in a run folder, and the settings it was made with.
+"""The files of a run folder, and the settings that the run was made with.
 
 run.json          settings, names of classes, the first store; never changes
 keys.npy          the keys, under the policy `given`
@@ -8,7 +8,7 @@ checkpoints/N/    the state: one folder, or two while a request is carried out
 learned/NAME/     encoding stores with the rows of `learn` requests
 requests/*.npz    requests that are not complete yet
 certificate.json  of the last `verify`, until the state changes
-head.json         a signed head of the journal (see `signing`), if one was asked for
+head.json         a signed head of the journal (see `signing`), with `--sign-key`
 lock              held by the process that works on the run
 queue.lock        held for a moment while a request is added
 """
@@ -87,17 +87,17 @@ _FILES = (
   "head.json",
 )  # fmt: skip
 _TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, _FILES))})\.\w{{8,}}")
-# What an interrupted fit may have left in its folder.
+# Files that an interrupted fit may leave in its folder.
 _BEGUN = {"run.json", "keys.npy", "forgotten.key", "checkpoints", lock.WORK}
 
 
 def temporaries(root: pathlib.Path) -> list[pathlib.Path]:
-  """Half-written files of a process that was killed."""
+  """Half-written files that a killed process has left."""
   return sorted(p for p in root.iterdir() if _TEMPORARY.fullmatch(p.name))
 
 
 def may_begin(root: pathlib.Path) -> bool:
-  """Whether a folder is new, empty, or holds just what an interrupted fit has left."""
+  """Whether a folder is new, empty, or holds only files of an interrupted fit."""
   if not root.exists():
     return True
   if not root.is_dir():
@@ -118,7 +118,7 @@ def check_config(cfg: LegoConfig) -> None:
 
 
 class RunSettings(NamedTuple):
-  """What `run.json` holds: settings, the first stores, names of classes 0 ... C-1."""
+  """The contents of `run.json`: settings, first stores, names of classes 0 ... C-1."""
 
   cfg: LegoConfig
   stores: list[str]
@@ -146,7 +146,7 @@ def read_settings(layout: Layout) -> RunSettings:
   """The settings of a run.
 
   Raises:
-    RunError: if there is no run, or none that can be read here.
+    RunError: if there is no run, or it cannot be read.
   """
   if not layout.settings.is_file():
     raise errors.RunError(f"{layout.root} is not a run; make one with `legonet fit`")
@@ -185,7 +185,7 @@ def _parse_settings(value: dict[str, Any]) -> RunSettings:
 
 
 def read_keys(layout: Layout, cfg: LegoConfig) -> NDArray[Any] | None:
-  """The given keys, where the settings ask for them."""
+  """The given keys K [n, d], or None under any other key policy."""
   if cfg.key_policy != "given":
     return None
   try:

@@ -1,8 +1,8 @@
-"""A damaged checkpoint, made again: a state is a function of settings and samples.
+"""Makes a damaged checkpoint again: a state is a function of settings and samples.
 
-The journal has the digest of the state that was lost, so the new one is proved equal.
-It also has a seal of the set of samples, so that nothing is ever trained on a sample
-that the run does not hold: not one that was forgotten, nor one that it never learned.
+The journal has the digest of the lost state, which proves that the new one is equal. It
+also has a seal of the set of samples, so that repair never trains on a sample that the
+run has forgotten or never learned.
 """
 
 import pathlib
@@ -36,7 +36,7 @@ from legonet_jax.store import erase, rows as store_rows
 
 
 class _Lost(NamedTuple):
-  """The state to make again: its samples, and what journal and manifest say of it."""
+  """The lost state: its samples and stores, and its manifest if that is readable."""
 
   ids: Ids
   stores: list[str]
@@ -47,18 +47,18 @@ class _Lost(NamedTuple):
 def repair(
   path: PathLike, progress: Progress | None = None, on_step: OnStep = no_step
 ) -> tuple[Run, bool]:
-  """Fits the run again on its retained samples if no checkpoint of it can be read.
+  """Fits the run again on its retained samples if no checkpoint can be read.
 
-  Killed at any moment, it can be started again; the old checkpoint stays until the new
-  one is on disk.
+  It can be killed at any moment and started again; the old checkpoint stays until the
+  new one is on disk.
 
   Returns:
-    The run, and whether the journal's digest proves that nothing was lost. It cannot
-    where adapters were masked, on another environment, or if another run has erased
-    rows meanwhile, which this one then forgets as well.
+    The run, and whether the journal's digest proves that nothing was lost. There is no
+    proof if adapters were masked, on another environment, or if another run has erased
+    rows meanwhile, which this run then forgets as well.
 
   Raises:
-    RunError: if the run is sound, or what is left does not give the lost state.
+    RunError: if the run is sound, or the lost state cannot be made from what is left.
   """
   path = pathlib.Path(path)
   layout = Layout(path)
@@ -76,7 +76,7 @@ def repair(
       if renewed:
         return _record_key(run, entries, key), True
       if run.manifest.event == "repaired" and finishing.missing_entries(run, entries):
-        # An earlier repair has saved its checkpoint and was killed before its end.
+        # An earlier repair saved its checkpoint and was killed before it was complete.
         finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
         return run, bool(run.manifest.report["repair"]["proved"])
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
@@ -126,7 +126,7 @@ def repair(
 
 
 def _record_key(run: Run, entries: list[journal.Entry], key: bytes) -> Run:
-  """Writes down that the run has a new key of forgotten samples."""
+  """Records in the journal that the run has a new `forgotten.key`."""
   values = {
     "proved": True,
     "samples": len(run.state.ids),
@@ -143,7 +143,7 @@ def _find_lost(
   entries: list[journal.Entry],
   key: bytes,
 ) -> _Lost:
-  """Which samples the lost state held, proved by a seal wherever there is one."""
+  """The samples of the lost state, proved by the journal's seal if there is one."""
   numbers = checkpoint.numbers(layout.checkpoints)
   if not numbers:
     raise errors.RunError(f"{layout.root} has no checkpoint left; fit a new run")
@@ -164,7 +164,7 @@ def _find_lost(
   for ids in lists:
     if ids is None or len(ids) != wanted["samples"]:
       continue
-    # A seal of a lost key proves nothing; the digest has to.
+    # A seal made with a lost key proves nothing; then only the digest can.
     seal = wanted["retained"] if tombstones.is_current(key, entries) else None
     proved = seal is None or tombstones.seal(key, ids) == seal
     if proved and not tombstones.find_marked(key, marks, ids).any():
@@ -179,7 +179,7 @@ def _find_lost(
 def _training_ids(
   source: rows_lib.Source, key: bytes, marks: tombstones.Marks
 ) -> Ids | None:
-  """All training rows of the stores that were not forgotten."""
+  """The ids of all training rows in the stores, without forgotten ones."""
   try:
     parts = [store_rows.read(rows_lib.resolve(source.root, s)) for s in source.stores]
   except (errors.LegoError, OSError):
@@ -199,7 +199,7 @@ def _manifest(path: pathlib.Path) -> Manifest | None:
 def _all_stores(
   layout: Layout, settings: layout_lib.RunSettings, entries: list[journal.Entry]
 ) -> list[str]:
-  """The run's stores by its journal, or by its folder if that is of an old version."""
+  """The run's stores by its journal, or by its folder if the journal is too old."""
   known = journal.latest(entries, "stores")
   if known is not None:
     return list(known)
@@ -208,7 +208,7 @@ def _all_stores(
 
 
 def _claims(lost: _Lost, entries: list[journal.Entry]) -> tuple[str, bool]:
-  """The digest that the lost state had, and whether adapters were masked then."""
+  """The digest of the lost state, and whether it had masked adapters."""
   if lost.manifest is not None and lost.midway:
     return lost.manifest.digest, lost.manifest.masked > 0
   last = [e for e in entries if "after" in e][-1]

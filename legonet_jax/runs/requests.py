@@ -1,12 +1,11 @@
-"""Requests that wait: one file each, whole and durable before anything happens.
+"""The queue: one file per request, whole and durable before any work on it begins.
 
     requests/<number>-<random>.npz    kind, ids, salt, and for `learn` the rows to learn
 
-Any process may drop a request, also while another one works on the run; the one that
-holds the run's lock takes them in the order of their numbers, which count up and do not
-depend on a clock. A request file is the only place where ids of samples to forget are
-written down. It can be read by its maker alone, and is shredded when they are
-forgotten.
+Any process may add a request, also while another one works on the run. The process that
+holds the run's lock takes requests in the order of their numbers, which count up and do
+not depend on a clock. Only request files contain the ids of samples to forget. Only its
+maker can read a request file, and it is shredded once its samples are forgotten.
 """
 
 import io
@@ -33,17 +32,17 @@ _LOCK_SECONDS = 60.0
 
 
 class Request(NamedTuple):
-  """What is to be done.
+  """A request to a run.
 
   Attributes:
-    kind: which request.
+    kind: `unlearn`, `learn`, `heal` or `compact`.
     ids: [m] int64, which samples.
     salt: random bytes for the journal's hashes of these ids.
-    defer: mask now, train at the next `heal`.
-    defer_over: mask now and leave the training to `heal` if more adapters than this
-      would have to be trained (-1: no such limit).
-    relearn: `learn` may bring back samples that the run has forgotten.
-    store: a store to learn `ids` from, kept where it is ("": the run's own).
+    defer: whether to mask adapters now and train them at the next `heal`.
+    defer_over: defers if more than this many adapters would have to be trained (-1: no
+      limit).
+    relearn: whether `learn` may bring back samples that the run has forgotten.
+    store: a store to learn `ids` from, which stays where it is ("": the run's stores).
     encodings: [m, d] rows to learn that are in no store; they are copied into the run.
     labels: [m] their labels.
   """
@@ -68,12 +67,12 @@ def make(kind: Kind, ids: Ids | None = None, **rest: Any) -> Request:
 def drop(
   layout: Layout, request: Request, entries: list[journal.Entry] | None = None
 ) -> str:
-  """Leaves a request in the queue of a run, durable when this returns; its name.
+  """Adds a request to a run's queue, durable when this returns; returns its name.
 
   Args:
     layout: of the run.
-    request: what is to be done.
-    entries: the journal, if the caller holds the run's lock and so has all of it.
+    request: the request.
+    entries: the journal, if the caller holds the run's lock; else it is read here.
   """
   head = {
     "kind": request.kind,
@@ -100,16 +99,16 @@ def drop(
 
 
 def hold_queue(layout: Layout) -> Any:
-  """The lock under which files are added to the queue, and leftovers removed."""
+  """The lock for adding files to the queue and for removing leftovers."""
   advice = "it adds a request, which takes a moment; try again"
   return lock.hold(layout.root, lock.QUEUE, _LOCK_SECONDS, advice)
 
 
 def _next_number(layout: Layout, entries: list[journal.Entry] | None) -> int:
-  """One more than any request ever had.
+  """One more than the highest number of any request so far.
 
-  Files are listed before the journal is read: a request that is carried out meanwhile
-  is in the journal before its file goes.
+  The queue is listed before the journal is read, so that no request is missed: one that
+  is carried out meanwhile is in the journal before its file is removed.
   """
   names = waiting(layout.requests)
   for entry in journal.read(layout.journal) if entries is None else entries:
@@ -127,7 +126,7 @@ def waiting(folder: pathlib.Path) -> list[str]:
 
 
 def read(folder: pathlib.Path, name: str) -> Request:
-  """A request of the queue.
+  """The request called `name`.
 
   Raises:
     DamagedRequestError: if its file is damaged or gone.
@@ -163,8 +162,8 @@ def read(folder: pathlib.Path, name: str) -> Request:
 def remove(folder: pathlib.Path, names: list[str]) -> None:
   """Shreds requests, durable when this returns.
 
-  They lose their names first: a crash must not leave a request that is half zeros. What
-  is left without a name is for `clean`.
+  They are renamed to hidden files first, because a crash must not leave a request that
+  is half overwritten. `clean` removes hidden files that a crash has left.
   """
   paths = [folder / f"{name}{_SUFFIX}" for name in names]
   nameless = [folder / f".{path.name}" for path in paths if path.exists()]
@@ -179,10 +178,10 @@ def remove(folder: pathlib.Path, names: list[str]) -> None:
 
 
 def clean(layout: Layout, settled: set[str]) -> None:
-  """Shreds what a process that died has left: half-written files, settled requests."""
+  """Shreds half-written files and settled requests that a killed process has left."""
   if not any(_hidden(layout.requests)) and not settled & {*waiting(layout.requests)}:
     return
-  with hold_queue(layout):  # so that none of them is being written
+  with hold_queue(layout):  # nobody else is writing these files now
     for path in _hidden(layout.requests):
       durable.shred_tree(path)
     remove(layout.requests, sorted(settled & {*waiting(layout.requests)}))
@@ -195,7 +194,7 @@ def _hidden(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def leftovers(folder: pathlib.Path, settled: set[str]) -> list[pathlib.Path]:
-  """Files that are no requests (any more)."""
+  """Files in the queue's folder that are not unsettled requests."""
   if not folder.is_dir():
     return []
   live = {f"{name}{_SUFFIX}" for name in waiting(folder) if name not in settled}

@@ -1,12 +1,12 @@
 """The rows of a run: which stores hold them, and the table of samples they make.
 
-A run does not copy the store that it is fitted on, nor one that it learns from: they
-become the run's stores, are read where they are, and requests erase rows in them. Rows
-learned from an `.npz` are copied to a store of the run's own, under `learned/`. No id
-may be in two stores of a run.
+A run does not copy the store that it is fitted on, nor a store that it learns from:
+these become the run's stores, are read where they are, and requests erase rows in them.
+Rows learned from an `.npz` are copied to a store of the run's own, under `learned/`. No
+id may be in two stores of a run.
 
-Labels are matched by the names of their classes: 1 may be "dog" in one store and "cat"
-in another, and what counts are the run's own numbers.
+Labels are matched by class names: 1 may be "dog" in one store and "cat" in another.
+They are translated to the run's own numbers.
 """
 
 import os
@@ -27,11 +27,11 @@ from legonet_jax.store.rows import read
 
 
 class Source(NamedTuple):
-  """Where a run's rows are.
+  """The stores that hold a run's rows.
 
   Attributes:
     root: the run's folder.
-    stores: its stores; relative names are of its own, in the folder.
+    stores: paths of its stores; relative ones are inside the run's folder.
     classes: the run's names of labels 0 ... C-1, if it has any.
   """
 
@@ -41,14 +41,14 @@ class Source(NamedTuple):
 
 
 def resolve(root: pathlib.Path, store: str) -> pathlib.Path:
-  """The folder of one of a run's stores; its own are named relative to the run."""
+  """The folder of one of the run's stores; StoreError if it holds no store."""
   path = locate(root, store)
   store_read.require_store(path)
   return path
 
 
 def locate(root: pathlib.Path, store: str) -> pathlib.Path:
-  """As `resolve`, whether the store is there or not."""
+  """As `resolve`, without checking that the store exists."""
   path = root / store
   if not os.path.isabs(store) and (
     path.parent != root / "learned" or path.name in (".", "..")
@@ -64,7 +64,7 @@ def table(cfg: LegoConfig, source: Source, ids: Ids) -> Samples:
   """The samples `ids` from the run's stores.
 
   Raises:
-    StoreError: if a store is gone or damaged, or a row was erased by another run.
+    StoreError: if a store is missing or damaged, or another run has erased a row.
   """
   found = None
   seen = np.zeros(0, np.int64)
@@ -86,7 +86,7 @@ def table(cfg: LegoConfig, source: Source, ids: Ids) -> Samples:
 
 
 def labels_of(source: Source, ids: Ids) -> tuple[Ids, NDArray[np.int32]]:
-  """Those of `ids` that the stores hold, ascending, and their labels."""
+  """The subset of `ids` that the stores hold, ascending, and their labels."""
   parts = [
     read(resolve(source.root, store), ids, source.classes) for store in source.stores
   ]
@@ -97,6 +97,6 @@ def labels_of(source: Source, ids: Ids) -> tuple[Ids, NDArray[np.int32]]:
 
 
 def lost(source: Source, ids: Ids) -> Ids:
-  """Those of `ids` that are in none of the stores any more."""
+  """The subset of `ids` that none of the stores holds."""
   held = [read_ids(resolve(source.root, store)) for store in source.stores]
   return np.setdiff1d(ids, np.concatenate([np.zeros(0, np.int64), *held]))

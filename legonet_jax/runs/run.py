@@ -1,6 +1,7 @@
-"""A run: what it is, and opening it.
+"""A run in memory, and how it is loaded from its folder.
 
-`load` only reads: it gives the last good state of a run, whatever else is going on.
+`load` only reads: it gives the last good state, even while another process works on the
+run.
 """
 
 import pathlib
@@ -30,7 +31,7 @@ from legonet_jax.store import (
 
 
 class Run(NamedTuple):
-  """A run in memory: settings, the state of one checkpoint, and what that says."""
+  """A run in memory: settings, and the state and manifest of one checkpoint."""
 
   layout: Layout
   cfg: LegoConfig
@@ -40,7 +41,7 @@ class Run(NamedTuple):
 
   @property
   def source(self) -> rows_lib.Source:
-    """Where its rows are."""
+    """The stores that hold its rows."""
     return rows_lib.Source(self.layout.root, self.manifest.stores, self.classes)
 
 
@@ -60,7 +61,7 @@ def load(path: PathLike) -> Run:
       state, manifest = _newest(layout, cfg, there)
       break
     except (errors.LegoError, OSError):
-      # A process at work may have replaced the checkpoint while it was read.
+      # Another process may have replaced the checkpoint while it was read.
       if checkpoint.numbers(layout.checkpoints) == there:
         raise
   if not np.array_equal(state.settings, fingerprint(cfg)):
@@ -74,7 +75,7 @@ def load(path: PathLike) -> Run:
 
 
 def table(run: Run) -> Samples:
-  """The run's retained samples, each of them what it was when it was learned.
+  """The run's retained samples, each checked to be unchanged since it was learned.
 
   Raises:
     StoreError: if a row is gone or has changed.
@@ -83,7 +84,7 @@ def table(run: Run) -> Samples:
 
 
 def checked_table(run: Run, ids: Ids) -> Samples:
-  """The samples `ids` of the run's stores; those retained are as they were."""
+  """The samples `ids` of the run's stores; StoreError if a retained one has changed."""
   try:
     samples = rows_lib.table(run.cfg, run.source, ids)
   except (errors.SampleError, errors.DuplicateIdError) as e:
@@ -106,10 +107,10 @@ def checked_table(run: Run, ids: Ids) -> Samples:
 
 
 def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -> Ids:
-  """Those of the retained `ids` whose rows another run has erased from a shared store.
+  """The retained `ids` whose rows another run has erased from a shared store.
 
   Raises:
-    StoreError: if rows are missing that nobody has erased.
+    StoreError: if more rows are missing than were erased.
   """
   gone = rows_lib.lost(source, ids)
   if not len(gone):
@@ -129,20 +130,20 @@ def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -
 
 
 def records(run: Run) -> dict[str, erase.PlainRecord]:
-  """The run's stores as they are now."""
+  """By store, its sums, rows and erased rows as they are now."""
   root = run.layout.root
   return {s: erase.record(rows_lib.resolve(root, s)) for s in run.manifest.stores}
 
 
 def foreign(run: Run) -> dict[str, tuple[str, str]]:
-  """In what this environment differs from the run's: name -> (there, here)."""
+  """How this environment differs from the run's: name -> (the run's, this one's)."""
   return differences(run.manifest.environment)
 
 
 def _newest(
   layout: Layout, cfg: LegoConfig, there: list[int]
 ) -> tuple[LegoState, Manifest]:
-  """The newest checkpoint that is whole; the error of the newest if none is."""
+  """The newest intact checkpoint; if none is intact, raises the newest one's error."""
   first = None
   for number in there:
     try:

@@ -1,9 +1,9 @@
-"""The life of a request, in named steps; each may be the last before a crash.
+"""The life of a request in named steps; a crash may come after any of them.
 
-    requested            the request file is on disk: from now on it will be done
-    accepted             the journal says so
+    requested            the request file is on disk; from now on it will be carried out
+    accepted             the journal has an `accepted` line about it
     rows landed          the rows to learn are in a store; or own stores are merged
-    trained              the new state is there, in memory
+    trained              the new state is in memory
     arrays written
     checkpoint written
     checkpoint saved     the new state is on disk, with the names of its requests
@@ -13,16 +13,17 @@
     shredding a checkpoint
     checkpoints deleted  every checkpoint that saw them is gone
     requests removed     the last file that named them is gone
-    complete             the journal says so
+    complete             the journal has a `complete` line about it
 
-What comes before `checkpoint saved` starts over after a crash, what comes after it is
-repeated, and the names in the checkpoint tell which: no request is lost or done twice.
-Which rows to erase is not taken from the request file, which may be damaged by then,
-but found by comparing the stores with the state (see `finishing`).
+After a crash before `checkpoint saved` the request starts over; after a later crash the
+remaining steps are repeated. The request names in the checkpoint tell which of the two
+applies, so no request is lost or carried out twice. The rows to erase are not taken
+from the request file, which may be damaged by then, but found by comparing the stores
+with the state (see `finishing`).
 
-The files follow the same path: `requests` (on disk), `checking` and `admission` (into
+The modules follow the same path: `requests` (on disk), `checking` and `admission` (into
 the journal, and into a batch), `applying` (a new checkpoint), `finishing` (erased and
-complete). `session` is the run meanwhile.
+complete). `session` holds the run meanwhile.
 """
 
 from collections.abc import Callable
@@ -52,21 +53,21 @@ MakeRequest = Callable[[Run], Request]
 
 
 class Receipt(NamedTuple):
-  """What the maker of a request keeps: its name, and the salt of its id hashes."""
+  """For the maker of a request to keep: its name, and the salt of its id hashes."""
 
   name: str
   salt: str
 
 
 def no_receipt(_: Receipt) -> None:
-  """For callers who do not wait for the receipt."""
+  """Ignores the receipt."""
 
 
 def submit(session: Session, request: Request) -> str:
-  """Checks a request against the run and leaves it in the queue; its name.
+  """Checks a request against the run and adds it to the queue; returns its name.
 
   Raises:
-    LegoError: if it cannot be carried out; then nothing has happened.
+    LegoError: if it cannot be carried out; then nothing has changed.
   """
   checking.check(session, request, admission.outlook(session))
   return requests_lib.drop(session.run.layout, request, session.entries)
@@ -77,10 +78,10 @@ def settle(
   progress: Progress | None = None,
   on_step: OnStep = no_step,
 ) -> Session:
-  """Carries out all requests there are, also those that come in meanwhile.
+  """Carries out all requests, also those that arrive meanwhile.
 
-  Those that wait are merged, as far as no id occurs in two of them, so that each
-  adapter is trained once. After an error it may be called again with the same session.
+  Waiting requests are merged unless they share an id, so that each adapter is trained
+  once. After an error it may be called again with the same session.
   """
   session = finish(newest(session), on_step)
   while True:
@@ -100,19 +101,19 @@ def carry_out(
   on_receipt: Callable[[Receipt], None] = no_receipt,
   wait: float = 0.0,
 ) -> tuple[Session, Receipt]:
-  """One command: finishes what was accepted, does `request`, empties the queue.
+  """One command: finishes accepted requests, does `request`, empties the queue.
 
   Args:
     path: the run's folder.
-    request: what to do, or a function that makes it from the run as it is then.
+    request: the request, or a function that makes it from the current run.
     progress: called with (samples passed, samples in all).
-    on_step: told the name of each step when it is done.
-    on_receipt: given the receipt as soon as the request is on disk, before any work.
-    wait: for how many seconds to wait for another process on the run.
+    on_step: called with the name of each step when it is done.
+    on_receipt: called with the receipt once the request is on disk, before any work.
+    wait: how many seconds to wait for another process that works on the run.
 
   Returns:
-    The session, and the name and salt of the request. If a crash came in the middle of
-    the same request to forget, that one is finished instead of a new one made.
+    The session, and the name and salt of the request. If a crash has interrupted a
+    request to forget the same samples, it is finished and no new one is made.
   """
   path = pathlib.Path(path)
   receipt = Receipt("", "")
@@ -131,7 +132,7 @@ def carry_out(
         on_step("requested")
         on_receipt(receipt)
       except errors.LegoError as e:
-        problem = e  # what was accepted before is done all the same
+        problem = e  # raised below, after the requests that were accepted before
     try:
       session = settle(session, progress, on_step)
     except (errors.LegoError, OSError) as e:
@@ -142,7 +143,7 @@ def carry_out(
       ) from e
   if problem is not None:
     raise problem
-  # Who queued a request while we held the lock relies on us to look once more.
+  # A process that queued a request while we held the lock relies on us to do it.
   while set(requests_lib.waiting(session.run.layout.requests)) - _held_up(session):
     try:
       with lock.hold(path):
@@ -155,7 +156,7 @@ def carry_out(
 
 
 def unfinished(path: PathLike) -> list[str]:
-  """Requests that are accepted or queued, and not complete."""
+  """The names of requests that are accepted or queued, but not complete."""
   path = pathlib.Path(path)
   layout = Layout(path)
   known, settled = journal.of_requests(journal.read(layout.journal))
@@ -164,7 +165,7 @@ def unfinished(path: PathLike) -> list[str]:
 
 
 def outcome(session: Session, name: str) -> journal.Entry:
-  """The entry that settles a request, or its acceptance if it has to wait."""
+  """The journal entry that settles a request, or its `accepted` entry if it waits."""
   for entry in reversed(session.entries):
     if name in entry.get("requests", ()) or name == entry.get("request"):
       return entry
@@ -172,7 +173,7 @@ def outcome(session: Session, name: str) -> journal.Entry:
 
 
 def _receipts(session: Session) -> list[tuple[Request, Receipt]]:
-  """Requests to forget that were made before and are not complete."""
+  """Earlier requests to forget that are not complete, with their receipts."""
   folder = session.run.layout.requests
   found = []
   for name in requests_lib.waiting(folder):
@@ -197,6 +198,6 @@ def _same_request(
 
 
 def _held_up(session: Session) -> set[str]:
-  """Requests that were looked at and cannot be carried out now."""
+  """The names of requests that were checked and cannot be carried out now."""
   known, _ = journal.of_requests(session.entries)
   return {*known, *session.held}

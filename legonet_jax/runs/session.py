@@ -20,17 +20,17 @@ from legonet_jax.runtime.callbacks import OnStep, no_step
 
 
 class Session(NamedTuple):
-  """A run under the lock.
+  """A run whose lock we hold.
 
   Attributes:
     run: the run.
-    samples: its samples, once they are needed.
+    samples: its samples; None until they are needed.
     entries: its journal; grows as entries are written.
     key: tells which samples the run has forgotten (see `tombstones`).
-    left: [m] ids that the last batch took out of the state and whose rows are to be
-      erased; None if that batch was another process's.
-    notes: lines for people: what happened to requests besides the one they made.
-    held: requests that cannot be carried out now, and wait.
+    left: [m] ids that the last batch removed from the state, whose rows are to be
+      erased; None if another process carried out that batch.
+    notes: messages for the user about requests other than their own.
+    held: names of requests that have to wait.
   """
 
   run: Run
@@ -43,22 +43,22 @@ class Session(NamedTuple):
 
 
 def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
-  """Opens a run whose lock the caller holds, and clears what a crash has left."""
+  """Opens a run whose lock the caller holds, and removes leftovers of a crash."""
   layout = Layout(path)
   layout_lib.read_settings(layout)
   entries = journal.read(layout.journal)
-  journal.mend(layout.journal)  # not before: a journal that is damaged stays as it is
+  journal.mend(layout.journal)  # only after `read`: a damaged journal is not touched
   key = tombstones.open_key(layout.forgotten_key, entries)
   run = run_lib.load(path)
   _, settled = journal.of_requests(entries)
   if layout.requests.is_dir() and any(layout.requests.iterdir()):
-    # Who was killed may not have waited for the disk. Neither a request nor its end may
-    # go after we have acted on it.
+    # A killed process may not have synced its writes. A request or a journal line that
+    # we act on must not vanish afterwards.
     durable.sync_file(layout.journal)
     durable.sync_folder(layout.requests)
   requests_lib.clean(layout, settled)
   if layout_lib.temporaries(path):
-    with requests_lib.hold_queue(layout):  # so that none of them is being written
+    with requests_lib.hold_queue(layout):  # nobody else is writing these files now
       for stale in layout_lib.temporaries(path):
         durable.shred(stale)
     durable.sync_folder(path)
@@ -70,9 +70,9 @@ def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
 
 
 def newest(session: Session) -> Session:
-  """The session with the newest checkpoint: an attempt that failed may have saved it.
+  """The session with the newest checkpoint, which a failed attempt may have saved.
 
-  From the one before it, requests would be done again whose rows and files are gone.
+  An older checkpoint would repeat requests whose rows and files are already gone.
   """
   run = session.run
   if checkpoint.numbers(run.layout.checkpoints)[:1] == [run.manifest.number]:

@@ -1,14 +1,13 @@
-"""Signatures of journal heads and certificates that others' tools can check.
+"""Signatures of journal heads and certificates that standard tools can check.
 
-A signature says who vouches for a statement; it does not make the statement true, and
-it does not say when it was made. What is signed is an in-toto Statement v1, in a DSSE
-envelope, by an Ed25519 key:
+A signature says who vouches for a statement, not that it is true, and not when it was
+made. An Ed25519 key signs an in-toto Statement v1 in a DSSE envelope:
 
     envelope   {"payloadType", "payload": base64 of the statement, "signatures"}
     statement  {"_type", "subject": [{"name", "digest"}], "predicateType", "predicate"}
 
-The subject names the thing that is signed by its sha256, the predicate is what is said
-about it. Formats: github.com/secure-systems-lab/dsse, github.com/in-toto/attestation.
+The subject identifies the signed thing by its sha256; the predicate describes it.
+Formats: github.com/secure-systems-lab/dsse, github.com/in-toto/attestation.
 
 Keys are made and read by `key_files`.
 """
@@ -45,18 +44,18 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class SignatureError(errors.RunError):
-  """A readable envelope has no signature of the given key that holds."""
+  """No signature in a readable envelope is valid for the given key."""
 
 
 class Statement(NamedTuple):
-  """What the holder of a key has signed.
+  """A signed statement.
 
   Attributes:
-    subject_name: what it is about, for people.
-    subject_sha256: what it is about, as 64 hex digits. A reader compares it with the
-      thing at hand: a signature of something else proves nothing about it.
+    subject_name: the subject's name, for people.
+    subject_sha256: the subject's sha256, 64 hex digits. The reader must compare it with
+      the thing at hand: a signature of something else proves nothing about it.
     predicate_type: the URI that says how to read `predicate`.
-    predicate: what is said about the subject.
+    predicate: the claims about the subject.
   """
 
   subject_name: str
@@ -93,13 +92,13 @@ def sign(
 
   Args:
     private: the key.
-    subject_name: what the statement is about, for people; one line.
-    subject_sha256: sha256 of that, 64 lower-case hex digits.
+    subject_name: the subject's name, for people; one line.
+    subject_sha256: the subject's sha256, 64 lower-case hex digits.
     predicate_type: `CERTIFICATE` or `JOURNAL_HEAD`.
-    predicate: what is said about the subject, in values that JSON has.
+    predicate: the claims about the subject, as JSON values.
 
   Raises:
-    RunError: if `open_envelope` would not take the result.
+    RunError: if `open_envelope` would not accept the result.
   """
   statement = {
     "_type": STATEMENT_TYPE,
@@ -130,7 +129,7 @@ def sign(
 
 
 def is_envelope(data: bytes) -> bool:
-  """Whether a file's bytes are meant as an envelope, sound or not."""
+  """Whether a file looks like an envelope; it may still be damaged."""
   if len(data) > _MAX_ENVELOPE:
     return False
   try:
@@ -146,20 +145,20 @@ def open_envelope(
   predicate_type: str,
   name: str = "the envelope",
 ) -> Statement:
-  """The statement in an envelope, after a signature of it was found to hold.
+  """The statement in an envelope, after checking its signature.
 
-  Nothing of the payload is looked at before. Of several signatures one by this key is
-  enough; fields that are not known are passed over, as both formats ask for.
+  The payload is not parsed before that. One valid signature by this key is enough;
+  unknown fields are ignored, as both formats require.
 
   Args:
     data: the envelope, JSON text.
     public: the signer's key, known from elsewhere and never from the envelope.
-    predicate_type: what the statement has to be, `CERTIFICATE` or `JOURNAL_HEAD`.
-    name: what to call the envelope in messages, such as its path.
+    predicate_type: the required type, `CERTIFICATE` or `JOURNAL_HEAD`.
+    name: the envelope's name in messages, such as its path.
 
   Raises:
-    SignatureError: if no signature by this key holds: the check has failed.
-    RunError: if this is no envelope, or a signed one of something else: there was
+    SignatureError: if no signature by this key is valid: the check has failed.
+    RunError: if this is not an envelope, or is signed but has another type: there was
       nothing to check.
   """
   envelope = _parse_envelope(data, name)
@@ -242,7 +241,7 @@ def _parse_json(text: bytes, part: str, name: str) -> dict[str, Any]:
 
 
 def _decode(text: Any, part: str, name: str) -> bytes:
-  """The bytes of base64 text in one of the two alphabets, with nothing besides."""
+  """The bytes of base64 text, which must be strict and in one alphabet only."""
   if isinstance(text, str):
     with contextlib.suppress(ValueError):
       standard = text.replace("-", "+").replace("_", "/")
@@ -259,7 +258,7 @@ def _is_line(value: Any) -> TypeGuard[str]:
 
 
 def _shown(value: Any) -> str:
-  """A value from outside, short and in one line of ASCII."""
+  """An untrusted value as a short line of ASCII."""
   return ascii(value)[:100] if isinstance(value, str | None) else "no text"
 
 

@@ -2,14 +2,14 @@
 
     mark(id) = first 128 bits of HMAC-SHA256(key, id)
 
-The journal keeps a mark for every forgotten id, the run a random key in a file of its
-own (`forgotten.key`, for its owner only). With both, an id can be looked up: `learn`
-refuses to bring a forgotten sample back, recovery finds rows that must still be erased,
-and `verify` finds rows that a restored backup has brought back. The list alone names
-nobody: without the key its marks are random numbers.
+The journal keeps a mark for every forgotten id; the run keeps a random key in a file of
+its own (`forgotten.key`, for its owner only). With both, an id can be looked up:
+`learn` refuses to bring back a forgotten sample, recovery finds rows that must still be
+erased, and `verify` finds rows that a restored backup has brought back. The journal
+alone names nobody: without the key, marks are random numbers.
 
-The same key seals the retained set: `seal(ids)` in the journal says which samples a
-state holds, to those who can name them all.
+The same key seals the retained set: whoever can name all ids of a state can check them
+against `seal(ids)` in the journal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ Marks = frozenset[str]
 
 
 def make_key(path: pathlib.Path) -> bytes:
-  """The key in `path`, made and written if there is none."""
+  """The key in `path`; makes a new one if there is none."""
   if not path.exists():
     text = secrets.token_hex(_BYTES) + "\n"
     durable.write(path, text.encode(), mode=0o600)
@@ -42,10 +42,10 @@ def open_key(path: pathlib.Path, entries: Sequence[dict[str, Any]]) -> bytes:
   """The key of the run with these journal entries.
 
   Raises:
-    RunError: if it is missing, or is not the one that the journal was written with.
+    RunError: if it is missing, or the journal was written with another key.
   """
   if not any("key" in entry for entry in entries):
-    return make_key(path)  # of an earlier version, which forgot without marks
+    return make_key(path)  # an earlier version made this run, without marks
   key = read_key(path)
   if not is_current(key, entries):
     raise errors.RunError(
@@ -58,9 +58,9 @@ def open_key(path: pathlib.Path, entries: Sequence[dict[str, Any]]) -> bytes:
 def renew_key(
   path: pathlib.Path, entries: Sequence[dict[str, Any]]
 ) -> tuple[bytes, bool]:
-  """The key of a run, or a new one if it is lost, and whether it is new.
+  """The key of a run, or a new one if it is lost; and whether it is new.
 
-  With the old key goes the knowledge which samples were forgotten before.
+  Without the old key nobody can tell which samples were forgotten before.
   """
   try:
     return open_key(path, entries), False
@@ -89,12 +89,12 @@ def read_key(path: pathlib.Path) -> bytes:
 
 
 def key_name(key: bytes) -> str:
-  """What the journal calls a key, without telling it."""
+  """The name of a key in the journal, which does not reveal the key."""
   return hashlib.sha256(b"legonet-jax forgotten key" + key).hexdigest()[:16]
 
 
 def is_current(key: bytes, entries: Sequence[dict[str, Any]]) -> bool:
-  """Whether the journal's last marks and seals are of this key."""
+  """Whether the journal's last marks and seals were made with this key."""
   names = [entry["key"] for entry in entries if "key" in entry]
   return bool(names) and names[-1] == key_name(key)
 
@@ -107,22 +107,22 @@ def mark(key: bytes, ids: Ids) -> list[str]:
 
 
 def seal(key: bytes, ids: Ids) -> str:
-  """One value for a whole set of ids, in any order."""
+  """One value for a whole set of ids, whatever their order."""
   data = np.sort(np.ascontiguousarray(ids, "<i8")).tobytes()
   return hmac.digest(key, b"retained" + data, "sha256").hex()
 
 
 def all_marks(entries: Sequence[dict[str, Any]], more: Iterable[str] = ()) -> Marks:
-  """The marks of everything that is forgotten after these journal entries.
+  """The marks of all ids that are forgotten according to these journal entries.
 
   Args:
     entries: of the journal.
-    more: marks of requests that are applied and not in the journal yet.
+    more: marks of requests that are applied but not in the journal yet.
   """
   marks: set[str] = set()
   name = ""
   for entry in entries:
-    if entry.get("key", name) != name:  # marks of a lost key tell nothing any more
+    if entry.get("key", name) != name:  # marks of a lost key are useless
       name = entry["key"]
       marks.clear()
     marks.update(entry.get("forgotten", ()))

@@ -1,12 +1,12 @@
 """Checks of a run: the journal's chain, the files, the digests, and the model itself.
 
-What is recorded can be forged by who can write the folder; what is recomputed cannot.
+Whoever can write the folder can forge its records, but not results that are recomputed.
 Keys, routes and members are always made again from the stores; the weights of M random
-adapters, or of all, if asked. A cheat that left t of n adapters untrained goes unseen
-by M random ones with a chance of about (1 - t/n)^M; trained in full, with none.
+adapters, or of all, on request. A cheat that left t of n adapters untrained escapes M
+random ones with probability about (1 - t/n)^M, and never escapes a full verification.
 
-A run may be verified while a process works on it: then the last good state is judged,
-and what that process has in its hands is not taken for a leftover.
+A run may be verified while a process works on it: then its last good state is judged,
+and the files of that process do not count as leftovers.
 """
 
 import pathlib
@@ -39,19 +39,19 @@ _TRIES, _PAUSE = 20, 0.25
 
 
 class Report(NamedTuple):
-  """All checks, and the certificate, if there was a state to make it from."""
+  """All checks, and the certificate; None if there was no state to make it from."""
 
   checks: list[Check]
   certificate: Certificate | None
 
   @property
   def passed(self) -> bool:
-    """Whether nothing was found."""
+    """Whether all checks passed."""
     return all(check.passed for check in self.checks)
 
 
 class _Look(NamedTuple):
-  """What was read of a run at one moment, and what is wrong with it."""
+  """A run as read at one moment, with the checks so far."""
 
   checks: list[Check]
   run: Run | None
@@ -70,8 +70,8 @@ def verify(
 
   Args:
     path: the run's folder; nothing in it is changed.
-    adapters: how many adapters to train again, at random.
-    full: train all of them and compare the digest of the state.
+    adapters: how many random adapters to train again.
+    full: whether to train all of them and compare the digest of the state.
     head: hash of a journal entry that was noted earlier; it must be in the chain.
     progress: called with (samples passed, samples in all).
   """
@@ -98,10 +98,10 @@ def verify(
 
 
 def _look_steadily(path: pathlib.Path, head: str) -> _Look:
-  """Reads a run, again if another process has changed it in between.
+  """Reads a run; reads it again if another process has changed it meanwhile.
 
   Raises:
-    RunBusyError: if it keeps changing.
+    RunBusyError: if the run keeps changing.
   """
   layout = Layout(path)
   for _ in range(_TRIES):
@@ -109,8 +109,8 @@ def _look_steadily(path: pathlib.Path, head: str) -> _Look:
     busy = lock.holder(path)
     look = _look(layout, head, busy)
     sound = all(check.passed for check in look.checks)
-    # A process that works on the run may have changed it under our eyes; only what
-    # stays the same while nothing moves is a finding.
+    # Another process may have changed the run while we read it; a failed check counts
+    # only if the run stayed the same.
     if sound or (before == _moment(layout) and busy == lock.holder(path) == ""):
       return look
     if before == _moment(layout) and busy and busy == lock.holder(path):
@@ -124,7 +124,7 @@ def _look_steadily(path: pathlib.Path, head: str) -> _Look:
 
 
 def _moment(layout: Layout) -> tuple[int, list[str]]:
-  """Tells two moments of a run apart."""
+  """The journal's size and the checkpoints' names, which differ after any request."""
   size = layout.journal.stat().st_size if layout.journal.is_file() else -1
   folder = layout.checkpoints
   return size, sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
@@ -159,7 +159,7 @@ def _look(layout: Layout, head: str, busy: str) -> _Look:
     checks.append(_history(run, entries, busy))
     checks.append(inventory.check_files(run, entries, busy))
   try:
-    # Rows are read into memory, so that nothing can change them under the checks below.
+    # Rows are read into memory, so that nobody can change them between the checks.
     samples = run_lib.table(run)
     checks.append(
       Check("rows", True, f"{len(samples.ids)} retained rows as they were learned")
@@ -183,7 +183,7 @@ def choose(cfg: LegoConfig, adapters: int, full: bool) -> NDArray[np.intp]:
 
 
 def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
-  """The digests of the entries form one line that ends in the checkpoint's."""
+  """Checks that the digests of the entries follow each other up to the checkpoint."""
   last, samples = None, None
   for entry in entries:
     if entry["event"] in ("created", "complete", "repaired"):
@@ -195,7 +195,7 @@ def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
       samples = entry.get("samples", samples)
   known, settled = journal.of_requests(entries)
   missing = finishing.missing_entries(run, entries)
-  if missing and busy:  # applied just now; its entry will follow
+  if missing and busy:  # the other process has yet to write the entry
     last, samples = run.manifest.digest, len(run.state.ids)
   elif missing:
     count = len(run.manifest.requests)
@@ -212,7 +212,7 @@ def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
 
 
 def _masks(run: Run, made: Certificate) -> Check:
-  """Masked adapters hold no weights, and there are as many as the manifest says."""
+  """Checks that masked adapters have no weights and number as the manifest says."""
   masked = np.asarray([w is None for w in made["weights"]], bool)
   hidden = np.asarray(run.state.model.weights)[~np.asarray(run.state.model.live)]
   if int(masked.sum()) != run.manifest.masked or np.any(hidden):

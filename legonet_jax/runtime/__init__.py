@@ -1,4 +1,4 @@
-"""What the computer gives: jax's flags, threads, fixed blocks, compiled programs."""
+"""Running on the machine: jax's flags, threads, fixed blocks, compiled programs."""
 
 import lazy_loader
 

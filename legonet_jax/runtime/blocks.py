@@ -1,8 +1,8 @@
-"""Host arrays in blocks of one fixed shape, so that one executable does them all.
+"""Host arrays in blocks of one fixed shape, so that one executable handles them all.
 
 A jitted function compiles anew for every shape, and the last bit of a result may depend
-on the shape that it was computed in. So rows go through in blocks [size, ...], and the
-last one is padded with zeros.
+on the shape of its computation. So rows are processed in blocks [size, ...], and the
+last block is padded with zeros.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ def fill(
 
   Args:
     out: where the results go; returned.
-    call: takes a block [size, ...] and gives a result for each of its rows.
-    take: gives the rows start ... end - 1; at most one block of them is in memory.
-    size: rows of a block.
+    call: takes a block [size, ...] and returns a result for each of its rows.
+    take: returns the rows start ... end - 1; at most one block of them is in memory.
+    size: rows per block.
   """
   for start in range(0, len(out), size):
     end = min(start + size, len(out))

@@ -1,4 +1,4 @@
-"""What callers can follow long work with: how far it is, and which step is done."""
+"""Callbacks that tell a caller how far long work is, and which step is done."""
 
 from collections.abc import Callable
 
@@ -10,4 +10,4 @@ OnStep = Callable[[str], None]
 
 
 def no_step(_: str) -> None:
-  """For callers who do not follow the steps."""
+  """Ignores the step."""

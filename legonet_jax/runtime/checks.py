@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Check(NamedTuple):
-  """One thing that was looked at."""
+  """The name of a check, whether it passed, and details."""
 
   name: str
   passed: bool

@@ -1,6 +1,6 @@
-"""Executables on disk, so that the second process does not compile again.
+"""Keeps executables on disk, so that the next process does not compile again.
 
-The command line does this for its own process. In a program of yours it is one line:
+The command line does this for its own process. In your own program, call
 `lego.use_compile_cache()`.
 """
 
@@ -23,9 +23,9 @@ def use_compile_cache(folder: PathLike | None = None) -> bool:
   It is JAX's own cache (`jax_compilation_cache_dir`); if that is set already, nothing
   changes.
 
-  An executable holds the instructions of the processor that it was made on; a home
-  folder may be shared by several. And it is run as it is: a folder that somebody else
-  can write is not used.
+  An executable holds instructions for the processor that it was compiled on, and
+  several machines may share a home folder: hence a folder for each environment.
+  Executables are run unchecked: so a folder that others can write to is not used.
 
   Args:
     folder: where; `~/.cache/legonet-jax/xla`, or below $LEGONET_CACHE, if not given.
@@ -54,7 +54,7 @@ def use_compile_cache(folder: PathLike | None = None) -> bool:
 def _is_ours_alone(folder: pathlib.Path) -> bool:
   """Whether nobody else can put an executable into `folder`, nor swap the folder.
 
-  Folders above it may belong to the system or be sticky, as /tmp is.
+  Its parent folders may belong to the system or be sticky, as /tmp is.
   """
   for path in (folder, *folder.parents):
     found = path.stat()

@@ -13,9 +13,9 @@ _NOT_IN_BITS = ("python",)
 
 
 def environment() -> dict[str, str]:
-  """What the bits of a state depend on besides its settings and samples."""
+  """All that the bits of a state depend on besides its settings and samples."""
   device = jax.devices()[0]
-  packages = ("jax", "jaxlib", "optax", "numpy", "scipy")  # jax has scipy's LAPACK
+  packages = ("jax", "jaxlib", "optax", "numpy", "scipy")  # jax uses scipy's LAPACK
   return {
     **{name: importlib.metadata.version(name) for name in packages},
     "platform": device.platform,
@@ -29,9 +29,9 @@ def environment() -> dict[str, str]:
 
 
 def differences(there: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-  """In what this environment differs from the one `there`: name -> (there, here).
+  """How this environment differs from the one `there`: name -> (there, here).
 
-  What cannot change a bit, such as Python's version, is left out.
+  Leaves out entries that cannot change a bit, such as Python's version.
   """
   here = {k: v for k, v in environment().items() if k not in _NOT_IN_BITS}
   return {k: (there.get(k, ""), v) for k, v in here.items() if there.get(k) != v}

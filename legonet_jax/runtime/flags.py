@@ -2,9 +2,10 @@
 
 `jax_enable_x64`, `jax_threefry_partitionable`, `jax_default_matmul_precision`,
 `jax_default_prng_impl` and the like belong to the caller, but a state made under one
-setting and unlearned under another would be neither of two refits. So states and
-encodings are made under settings of their own. PRNG keys name their implementation (see
-`ids.fold_in_id`): the generator `rbg` is not independent of its place under `vmap`.
+setting and unlearned under another would equal a refit under neither. So this library
+pins these flags while it makes states and encodings. PRNG keys name their
+implementation (see `ids.fold_in_id`): under `vmap`, the numbers of the generator `rbg`
+would depend on their position.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ _TRACED = (
 
 @contextlib.contextmanager
 def pinned() -> Iterator[None]:
-  """A context, or a decorator, in which all states and encodings are made."""
+  """Pins jax's flags, as a context or a decorator, for making states and encodings."""
   with (
     jax.enable_x64(False),
     jax.threefry_partitionable(True),
@@ -40,7 +41,7 @@ def pinned() -> Iterator[None]:
 
 
 def host_only(function: Callable[P, R]) -> Callable[P, R]:
-  """Says clearly that a function of the host cannot be traced, where it was."""
+  """Decorates a host function, so that tracing it raises a clear error."""
 
   @functools.wraps(function)
   def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,6 +1,6 @@
-"""What the host has: cores, memory and the name of its processor.
+"""The host's cores, memory and processor name.
 
-Linux tells more than macOS does; what a system does not tell has a stand-in here.
+Linux tells more than macOS does; each function has a fallback for what is not told.
 """
 
 import os
@@ -10,7 +10,7 @@ import subprocess
 
 
 def count_cores() -> int:
-  """Cores that this process may use, or those of the machine where it cannot be told.
+  """Number of cores that this process may use; if unknown, cores of the machine.
 
   Only Linux and some BSDs can bind a process to a part of the cores.
   """
@@ -29,7 +29,7 @@ def memory_bytes() -> int | None:
 
 
 def processor_name() -> str:
-  """The processor's model name, as exactly as the system tells it."""
+  """The processor's model name, as exact as the system tells it."""
   if platform.system() == "Darwin":  # `platform.processor` says "arm" for all of them
     command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
     try:

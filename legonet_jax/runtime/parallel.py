@@ -1,9 +1,9 @@
 """Independent adapters on all cores of the host.
 
-The steps of one adapter are a chain of small operations, which a single core does best;
-adapters are independent of each other. So on CPU each core trains its own, through the
-same executable, and no bit depends on how many cores there are. An accelerator runs
-one program at a time and gets them one by one.
+The steps of one adapter are a chain of small operations, which run best on one core;
+adapters are independent of each other. So on CPU each core trains its own adapters,
+with the same executable, and no bit depends on the number of cores. An accelerator runs
+one program at a time, so it trains the adapters one by one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,11 +25,11 @@ def count() -> int:
 
 
 def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-  """`map(work, items)`, in order, on several threads and in the pinned arithmetic.
+  """`map(work, items)`, in order, on several threads and under the pinned flags.
 
   Args:
-    work: a pure function; what it returns should be computed, not just dispatched.
-    items: its arguments; taken as they are needed, so that few are in memory.
+    work: a pure function; its result should be computed, not just dispatched.
+    items: its arguments; read only when needed, so that few are in memory.
 
   Yields:
     The results, in the order of `items`.
@@ -38,10 +38,10 @@ def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
   if number == 1:
     yield from map(work, rest)
     return
-  pinned = flags.pinned()(work)  # flags of jax belong to a thread
+  pinned = flags.pinned()(work)  # jax's flags hold for one thread only
   with futures.ThreadPoolExecutor(number) as pool:
     try:
-      # One more than there are threads, so that none waits for the consumer.
+      # One item more than threads, so that no thread waits for the consumer.
       queue = [pool.submit(pinned, item) for item in itertools.islice(rest, number + 1)]
       while queue:
         yield queue.pop(0).result()

@@ -1,4 +1,4 @@
-"""How adapters are trained: the closed form, and the paper's training."""
+"""Solvers train adapters: `Ridge` by the closed form, `Sgd` as the paper does."""
 
 import lazy_loader
 

@@ -20,7 +20,7 @@ def factor(
 
   Returns:
     For each step, U's rows right of the diagonal block [64, D - r - 64], and L^-1
-    [64, 64], where U has Lᵀ in the diagonal block.
+    [64, 64], where Lᵀ is U's diagonal block.
   """
   size = exact_sums.padded(dim)
   eye = jnp.eye(_STEP, dtype=jnp.float32)
@@ -59,7 +59,7 @@ def _invert(lower: jax.Array) -> jax.Array:
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-  """a @ b for [m, s, s]; a tiny product costs less written out."""
+  """a @ b for [m, s, s]; tiny products are cheaper when written out."""
   if a.shape[1] >= 8:
     return a @ b
   return jnp.sum(a[:, :, :, None] * b[:, None, :, :], axis=2)

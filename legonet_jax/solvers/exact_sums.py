@@ -2,18 +2,18 @@ r"""A_j = Σ x xᵀ and B_j = Σ y xᵀ over D_aj: sums of integers, exact in an
 
 Codes are integers of at most 127 (see `features`), so a float32 product of up to 1,040
 rows is exact however it is summed: 127² · 1,040 < 2^24. Blocks of that size run on the
-fast float matmul and are added up in int32. A sample is forgotten by adding it with the
-sign -1, and the sums are then those of the others, bit for bit.
+fast float matmul and are added up in int32. To forget a sample, add it with the sign
+-1: the result is the sum over the other samples, bit for bit.
 
-A_j is symmetric, so only its upper part is kept, in bands of 128 rows, from the
-diagonal on, side by side:
+A_j is symmetric, so only its upper part is kept, as bands of 128 rows that start at the
+diagonal and lie side by side:
 
     band 0: rows 0 ... 127,    columns 0 ... D-1
     band 1: rows 128 ... 255,  columns 128 ... D-1     and so on;  D = d, padded with 0
 
-The bound: an entry of A_j is at most its largest diagonal entry (Cauchy-Schwarz), and
-that is a sum of |D_aj| squares, so |D_aj| · 127² < 2^31 is always safe; beyond that
-(133,144 members) the diagonal itself is checked.
+The bound: an entry of A_j is at most its largest diagonal entry (Cauchy-Schwarz), which
+is a sum of |D_aj| squares, so |D_aj| · 127² < 2^31 is always safe; beyond that (133,144
+members) the diagonal itself is checked.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from legonet_jax.core.samples import Samples
 from legonet_jax.runtime import blocks
 
 BAND = 128
-# Any of them gives the same integers: the smallest that fits saves work.
+# All sizes give the same integers; small blocks save work when there are few rows.
 _BLOCKS = (1024, 256, 16)
 _MAX_SUM = 2**31
 
@@ -88,7 +88,7 @@ def absorb(
   dim = codes.shape[1]
   x = jnp.pad(codes.astype(jnp.float32), ((0, 0), (0, padded(dim) - dim)))
   signed = x * signs.astype(jnp.float32)[:, None]
-  # This way round, not its transpose: twice as fast on CPU.
+  # This order, not its transpose, is twice as fast on CPU.
   parts = [signed[:, r : r + BAND].T @ x[:, r:] for r, _ in bands(dim)]
   gram = sums.gram + jnp.concatenate(parts, axis=1).astype(jnp.int32)
   classes = jnp.arange(sums.cross.shape[0], dtype=labels.dtype)
@@ -98,7 +98,7 @@ def absorb(
 
 
 def compile_all(cfg: LegoConfig, dim: int) -> None:
-  """Compiles every block there is."""
+  """Compiles for every block size."""
   for size in _BLOCKS:
     y, s = np.zeros(size, np.int32), np.zeros(size, np.int8)
     absorb(zeros(cfg, dim), np.zeros((size, dim), np.int8), y, s)
@@ -126,7 +126,7 @@ def sum_rows(
     start: the sums so far; not changed.
     rows: [m] rows of the table.
     signs: [m] 1 or -1.
-    size: |D_aj| after the change, to know whether the sums might be too large.
+    size: |D_aj| after the change, which tells whether the sums might be too large.
 
   Raises:
     ConfigError: if the sums do not fit in 32 bits.

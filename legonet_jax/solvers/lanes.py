@@ -1,15 +1,15 @@
 """θ_j = argmin Σ_{D_aj} L (paper, eq. 4): training adapters in lanes of a fixed width.
 
-One executable trains every adapter there is, in `fit`, `unlearn` and `learn` alike. It
-runs `lanes` adapters side by side under `vmap` on a *tile*: up to `tile_batches`
-batches of each lane's members, gathered by the host from the int8 table. No shape in it
-depends on N, on n, on |D_aj| or on the size of a request; how far it runs is a number
-that it is given. So no request compiles anything, and no adapter's bits depend on its
+One executable trains all adapters, in `fit`, `unlearn` and `learn` alike. It runs
+`lanes` adapters side by side under `vmap` on a *tile*: up to `tile_batches` batches of
+each lane's members, gathered by the host from the int8 table. None of its shapes
+depends on N, on n, on |D_aj| or on the size of a request; the number of steps is an
+argument. So no request compiles anything, and no adapter's bits depend on its
 neighbours:
 
 - the width is always the same; a last, smaller group is padded with empty lanes;
 - a step on a batch without samples changes neither weights nor optimiser state;
-- an adapter's batches come from its own members in hash order, its first weights from
+- an adapter's batches come from its own members in hash order, its initial weights from
   its own id, and its number of steps from its own |D_aj|.
 """
 
@@ -32,7 +32,8 @@ from legonet_jax.runtime import parallel
 from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.solvers.optimizers import make_optimizer
 
-_KEEP_BYTES = 2**25  # of the tiles of one group, so that an epoch gathers no rows
+# Up to this size, a group keeps its tiles, so that later epochs gather no rows.
+_KEEP_BYTES = 2**25
 
 
 class Lanes(NamedTuple):
@@ -65,7 +66,7 @@ def _optimizer(cfg: LegoConfig) -> optax.GradientTransformation:
 def step(
   cfg: LegoConfig, lane: Lanes, codes: jax.Array, targets: adapters.Targets
 ) -> Lanes:
-  """One mini-batch of one adapter, codes [B, d]. Without labels: a true no-op."""
+  """One mini-batch of one adapter, codes [B, d]; without labels it changes nothing."""
   x = adapters.dequantize(cfg, codes)
   grads = adapters.gradient(lane.weights, x, targets)
   updates, opt_state = _optimizer(cfg).update(grads, lane.opt_state, lane.weights)
@@ -109,7 +110,7 @@ def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _place(weights: jax.Array, at: jax.Array, trained: jax.Array) -> jax.Array:
-  """Writes lanes into the adapters' array; places beyond its end are empty lanes."""
+  """Writes lanes into the adapters' array; drops empty lanes, placed beyond its end."""
   return weights.at[at].set(trained, mode="drop")
 
 
@@ -126,12 +127,12 @@ def train_adapters(
 
   Args:
     cfg: the settings.
-    samples: the table that has the samples.
+    samples: the table.
     rows: [total] rows of the table, in the order of `members.positions`.
-    members: whose members, with at least one each.
-    adapter_ids: [m] stable ids that the initial weights come from.
+    members: the adapters to train and their members, at least one each.
+    adapter_ids: [m] stable ids, which determine the initial weights.
     weights: W [n, C, d] of all adapters; consumed.
-    progress: called with (samples passed, samples in all), both times epochs.
+    progress: called with (samples passed, samples in all), both multiplied by epochs.
 
   Returns:
     W [n, C, d].
@@ -142,25 +143,26 @@ def train_adapters(
   by_size = np.argsort(-sizes, kind="stable")
   groups = [by_size[i : i + width] for i in range(0, len(by_size), width)]
 
-  def trained(group: NDArray[np.intp]) -> jax.Array:
+  def train_group(group: NDArray[np.intp]) -> jax.Array:
     spans = [rows[members.offsets[i] : members.offsets[i + 1]] for i in group]
     lane_ids = np.zeros(width, np.int64)
     lane_ids[: len(group)] = adapter_ids[group]
     words, dim = ids_lib.to_words(lane_ids), samples.codes.shape[1]
     lanes = start_lanes(shared, dim, np.uint32(cfg.seed), words)
-    for tile in _tiles(solver, samples, spans):
+    for tile in _make_tiles(solver, samples, spans):
       lanes = run_tile(shared, lanes, tile)
-      # Tiles dispatched ahead would pile up; the other cores have work of their own.
+      # Waits: tiles dispatched ahead would pile up in memory, and the other cores have
+      # their own work.
       lanes.weights.block_until_ready()
     weights: jax.Array = lanes.weights
     return weights
 
   total, done = solver.epochs * int(sizes.sum()), 0
-  for group, lanes in zip(groups, parallel.each(trained, groups), strict=True):
+  for group, lanes in zip(groups, parallel.each(train_group, groups), strict=True):
     if not np.isfinite(lanes).all():
       raise errors.ConfigError(
         "the training of an adapter diverged: its weights are not finite numbers; lower"
-        " learning_rate, or mend the other solver.options"
+        " learning_rate, or correct the other solver.options"
       )
     at = np.full(width, weights.shape[0], np.int32)
     at[: len(group)] = members.adapters[group]
@@ -172,7 +174,7 @@ def train_adapters(
 
 
 def compile_all(cfg: LegoConfig, dim: int) -> None:
-  """Compiles once what the workers would otherwise all compile at the same time."""
+  """Compiles everything now, so that the workers do not all compile it at once."""
   solver = cfg.solver
   shared, words = for_one_adapter(cfg), np.zeros((solver.lanes, 2), np.uint32)
   lanes = start_lanes(shared, dim, np.uint32(cfg.seed), words)
@@ -181,14 +183,14 @@ def compile_all(cfg: LegoConfig, dim: int) -> None:
   run_tile(shared, lanes, Tile(codes, labels, np.int32(0), np.int32(0)))
 
 
-def _tiles(
+def _make_tiles(
   solver: Any, samples: Samples, spans: list[NDArray[np.intp]]
 ) -> Iterator[Tile]:
   """The tiles that train the lanes on their `spans` of rows, epoch after epoch."""
   capacity = solver.tile_batches * solver.batch_size
   longest = max(len(span) for span in spans)
   if longest <= capacity:
-    yield _tile(solver, samples, spans, solver.epochs)
+    yield _make_tile(solver, samples, spans, solver.epochs)
     return
   starts = range(0, longest, capacity)
   kept: list[Tile] = []
@@ -197,13 +199,15 @@ def _tiles(
       yield from kept
       continue
     for start in starts:
-      tile = _tile(solver, samples, [s[start : start + capacity] for s in spans], 1)
+      tile = _make_tile(
+        solver, samples, [s[start : start + capacity] for s in spans], 1
+      )
       if tile.codes.nbytes * len(starts) <= _KEEP_BYTES:
         kept.append(tile)
       yield tile
 
 
-def _tile(
+def _make_tile(
   solver: Any, samples: Samples, parts: list[NDArray[np.intp]], epochs: int
 ) -> Tile:
   """A tile of rows `parts`, one part per lane, none longer than a tile."""

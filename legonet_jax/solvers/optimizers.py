@@ -1,4 +1,4 @@
-"""Optimisers of optax, by name or by function, tried out before any training."""
+"""Optimisers of optax, given by name or as a function, checked before any training."""
 
 from collections.abc import Callable
 import functools
@@ -15,7 +15,7 @@ from legonet_jax.runtime import flags
 OptimizerFactory = Callable[..., optax.GradientTransformation]
 Options = tuple[tuple[str, Any], ...]
 
-# Beyond, a step on ordinary features leaves float32, whose largest number is 3e38.
+# With larger options, a step on ordinary features overflows float32 (at 3e38).
 _MAX_OPTION = 1e30
 
 
@@ -33,7 +33,7 @@ def make_optimizer(
   )
   try:
     made = factory(**dict(options))  # type: ignore[operator]
-  except Exception as e:  # whatever a function of somebody else's raises
+  except Exception as e:  # somebody else's function may raise anything
     raise errors.ConfigError(
       f"optimizer {errors.brief(optimizer)} with options"
       f" {errors.brief(dict(options))}: {_first_line(e)};"
@@ -57,7 +57,7 @@ def check_options(options: Options) -> None:
       )
   rate = dict(options).get("learning_rate", 1.0)
   if not callable(rate):
-    # With None, optax would climb: it scales by nothing, not even by -1.
+    # With None, optax does not scale at all, not even by -1: it would ascend.
     need(
       isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0,
       f"solver.options have learning_rate {errors.brief(rate)};"
@@ -68,7 +68,7 @@ def check_options(options: Options) -> None:
 @functools.lru_cache(maxsize=256)
 @flags.pinned()
 def check_optimizer(optimizer: str | OptimizerFactory, options: Options) -> None:
-  """Raises if a step of the optimiser, traced only, is not one that training can do."""
+  """Traces one step of the optimiser; raises if training could not run it."""
   made = make_optimizer(optimizer, options)
 
   def step(weights: jax.Array, grads: jax.Array) -> tuple[Any, Any]:
@@ -79,7 +79,7 @@ def check_optimizer(optimizer: str | OptimizerFactory, options: Options) -> None
   shape = jax.ShapeDtypeStruct((2, 3), jnp.float32)  # type: ignore[no-untyped-call]
   try:
     before, after = jax.eval_shape(step, shape, shape)
-  except Exception as e:  # whatever a function of somebody else's raises
+  except Exception as e:  # somebody else's function may raise anything
     raise errors.ConfigError(
       f"optimizer {errors.brief(optimizer)} with options"
       f" {errors.brief(dict(options))} cannot do a step from gradients, its state and"
@@ -97,6 +97,6 @@ def check_optimizer(optimizer: str | OptimizerFactory, options: Options) -> None
 
 
 def _first_line(error: Exception) -> str:
-  """What an error says, for use in a message of one line."""
+  """The first line of an error's message, or its type if it has none."""
   lines = str(error).strip().splitlines()
   return lines[0][:200] if lines else type(error).__name__

@@ -2,8 +2,8 @@ r"""θ_j = argmin Σ_{D_aj} ||y - W x||² + λ tr(A_j)/d ||W||²: the closed for
 
     W_j = B_j (A_j + s I)^-1,    s = λ tr(A_j)/d
 
-One executable solves every adapter, alone, in fit and in requests, so no adapter's bits
-depend on another's.
+One executable solves one adapter at a time, in fits and in requests, so no adapter's
+bits depend on another's.
 """
 
 import dataclasses
@@ -30,17 +30,17 @@ from legonet_jax.solvers.exact_sums import Sums
 class Ridge(Solver):
   """The closed form: W_j = B_j (A_j + λ tr(A_j)/d I)^-1, A_j = Σ x xᵀ, B_j = Σ y xᵀ.
 
-  A_j and B_j are sums of integers, exact in any order. To forget a sample is to
-  subtract it and to solve again: no pass over the other members.
+  A_j and B_j are sums of integers, exact in any order. To forget a sample, subtract it
+  and solve again, without a pass over the other members.
 
   Attributes:
     penalty: λ, relative to the mean eigenvalue of A_j, so that it means the same for
       small and large adapters.
     scale: logits are `scale` times the regressed values, which lie around 0 and 1. It
-      changes how sure the probabilities are, and hardly which class wins.
+      changes how confident the probabilities are, but rarely which class wins.
     keep: whether the state keeps A_j and B_j between requests: 0.6 MB per adapter at
-      d = 512. If not, they are summed up again from the members, to the same bits; it
-      is free to change for a given state.
+      d = 512. If not, they are summed up again from the members, to the same bits. You
+      may change it between requests.
   """
 
   feature_map: ClassVar[FeatureMap] = "sqrt"
@@ -52,7 +52,7 @@ class Ridge(Solver):
 
   def __post_init__(self) -> None:
     make_plain(self)
-    # Larger ones change only the size of W_j, which is that of `scale`.
+    # A larger penalty only changes the size of W_j, as `scale` does.
     need(
       1e-6 <= self.penalty <= 1e6,
       f"solver.penalty is {self.penalty}; it must be between 1e-6 and 1e6",
@@ -70,9 +70,9 @@ class Ridge(Solver):
     progress: Progress | None = None,
   ) -> tuple[jax.Array, list[Any]]:
     """Brings the statistics of each adapter up to date and solves it."""
-    spans, shared = _members(task), for_one_adapter(cfg)
+    spans, shared = _find_members(task), for_one_adapter(cfg)
 
-    def solved(i: int) -> tuple[Sums, jax.Array, bool]:
+    def solve_one(i: int) -> tuple[Sums, jax.Array, bool]:
       adapter, size = int(task.adapters[i]), int(task.sizes[i])
       if adapter in spans:
         start, rows = exact_sums.zeros(cfg, task.samples.codes.shape[1]), spans[adapter]
@@ -85,7 +85,7 @@ class Ridge(Solver):
 
     total, done = int(task.sizes.sum()), 0
     notes: list[Any] = []
-    solutions = parallel.each(solved, range(len(task.adapters)))
+    solutions = parallel.each(solve_one, range(len(task.adapters)))
     for i, (sums, w, sound) in enumerate(solutions):
       if not sound:
         raise errors.ConfigError(
@@ -99,7 +99,7 @@ class Ridge(Solver):
     return weights, notes
 
   def compile(self, cfg: LegoConfig, dim: int) -> None:
-    """Compiles once what the workers would otherwise all compile at the same time."""
+    """Compiles everything now, so that the workers do not all compile it at once."""
     exact_sums.compile_all(cfg, dim)
     _solve(for_one_adapter(cfg), exact_sums.zeros(cfg, dim))
 
@@ -113,7 +113,7 @@ def solve(cfg: LegoConfig, sums: Sums) -> jax.Array:
   """W_j [C, d] float32 from the statistics of one adapter."""
   dim = sums.cross.shape[1]
   diagonal = exact_sums.diagonal(sums.gram, dim).astype(jnp.float32)
-  # At least one step of the codes, for an adapter whose members are all zeros.
+  # At least 1, so that an adapter whose members are all zeros can be solve_one.
   shift = jnp.maximum(cfg.solver.penalty * jnp.sum(diagonal) / dim, 1.0)
   right, inverse = cholesky.factor(sums.gram.astype(jnp.float32), shift, dim)
   pad = exact_sums.padded(dim) - dim
@@ -133,15 +133,17 @@ def _place(weights: jax.Array, adapter: jax.Array, w: jax.Array) -> jax.Array:
   return placed
 
 
-def _members(task: Task) -> dict[int, NDArray[np.intp]]:
-  """Rows of the members of each adapter that is to be summed up from nothing."""
+def _find_members(task: Task) -> dict[int, NDArray[np.intp]]:
+  """The members' rows of each adapter whose sums must start from zero."""
 
-  def afresh(adapter: int, size: int, note: Any) -> bool:
+  def starts_from_zero(adapter: int, size: int, note: Any) -> bool:
     rows, _ = task.changes.of(adapter)
     return note is None or bool((rows < 0).any()) or len(rows) >= size
 
   each = zip(task.adapters.tolist(), task.sizes.tolist(), task.notes, strict=True)
-  wanted = [adapter for adapter, size, note in each if afresh(adapter, size, note)]
+  wanted = [
+    adapter for adapter, size, note in each if starts_from_zero(adapter, size, note)
+  ]
   if not wanted:
     return {}
   members, rows = task.members(np.array(wanted))

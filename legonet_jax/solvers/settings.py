@@ -1,7 +1,7 @@
-"""Settings as JSON, and back: what is written down is what is read again.
+"""Settings as JSON, and back, without loss.
 
-Functions and types of others are named by their address, such as `my_module:Lasso`.
-Nothing is imported because a file says so: a solver of yours is found only if its
+Functions and types of other packages are named by their address, such as
+`my_module:Lasso`. A file never causes an import: your own solver is found only if its
 module is imported already.
 """
 
@@ -22,17 +22,17 @@ def config_to_json(cfg: LegoConfig) -> str:
   """The settings as JSON text, for `config_from_json`.
 
   Raises:
-    ConfigError: if they could not be read again, because they hold a function.
+    ConfigError: if the settings could not be read again, because they hold a function.
   """
   check_round_trip(cfg)
   return json.dumps(describe(cfg), sort_keys=True)
 
 
 def config_from_json(text: str) -> LegoConfig:
-  """The settings that `config_to_json` has written.
+  """The settings that `config_to_json` wrote.
 
   Raises:
-    ConfigError: if the text is no such thing.
+    ConfigError: if the text does not hold settings.
   """
   try:
     value = json.loads(text)
@@ -42,20 +42,26 @@ def config_from_json(text: str) -> LegoConfig:
 
 
 def check_round_trip(cfg: LegoConfig) -> None:
-  """Raises ConfigError if settings cannot be written down and read again."""
+  """Raises ConfigError if settings cannot be written as JSON and read again."""
+  kind = type(cfg.solver)
+  if kind.__module__ == "__main__":
+    raise errors.ConfigError(
+      f"solver {kind.__name__} is defined in a script or a notebook, where no other"
+      " process could find it; put it in a module of its own and import that"
+    )
   try:
     same = parse_config(json.loads(json.dumps(describe(cfg)))) == cfg
   except errors.LegoError:
     same = False
   if not same:
     raise errors.ConfigError(
-      "these settings cannot be written down and read again; use the solver Sgd or"
+      "these settings cannot be written as JSON and read again; use the solver Sgd or"
       " Ridge, name the optimiser of optax and give plain numbers as its options"
     )
 
 
 def parse_config(value: Any) -> LegoConfig:
-  """The settings that `describe` has written down."""
+  """The settings from the JSON values that `describe` returned."""
   config = _parse(value)
   if not isinstance(config, LegoConfig):
     raise errors.ConfigError("these are not the settings of a LegoNet")
@@ -80,7 +86,7 @@ def _parse(value: Any) -> Any:
 def _find_type(name: str) -> Any:
   """The type of settings that a file names: ours, or a solver that is imported already.
 
-  Nothing is imported because a file says so.
+  A file never causes an import.
   """
   if name in _TYPES:
     return _TYPES[name]
@@ -89,8 +95,9 @@ def _find_type(name: str) -> Any:
   for part in qualname.split("."):
     kind = getattr(kind, part, None)
   if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
-    raise errors.UnknownSolverError(
-      f"unknown settings {name!r}; if it is a solver of yours, import {module!r} first"
+    kind_of_error = errors.UnknownSolverError if qualname else errors.ConfigError
+    raise kind_of_error(
+      f"unknown settings {name!r}; if it is your own solver, import {module!r} first"
       f" (`legonet --import {module} ...`)"
     )
   if not callable(getattr(kind, "train", None)):

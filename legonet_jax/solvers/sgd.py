@@ -12,7 +12,7 @@ from legonet_jax.core.task import LargeArray, Solver, Task
 from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.solvers import lanes, optimizers
 
-# A tile is indexed in int32 on the device, and so are the epochs on it.
+# The device indexes a tile, and counts epochs, in int32.
 _MAX_INT32 = 2**31 - 1
 
 
@@ -31,9 +31,9 @@ class Sgd(Solver):
     init_scale: standard deviation of the initial weights.
     lanes: adapters trained side by side under `vmap`. Fixed for the life of a model:
       another width may give other bits.
-    tile_batches: batches per lane that one call of the executable holds. It sets the
-      memory of a call and how often the host is asked for more rows, never the
-      weights; it is free to change for a given state.
+    tile_batches: batches per lane in one call of the executable. It sets the memory of
+      a call and how often the host gathers rows, but never changes the weights. You may
+      change it between requests.
   """
 
   feature_map: ClassVar[FeatureMap] = "l2"
@@ -93,7 +93,7 @@ class Sgd(Solver):
     return trained, [None] * len(task.adapters)
 
   def compile(self, cfg: LegoConfig, dim: int) -> None:
-    """Compiles once what the workers would otherwise all compile at the same time."""
+    """Compiles everything now, so that the workers do not all compile it at once."""
     lanes.compile_all(cfg, dim)
 
   def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:

@@ -1,11 +1,11 @@
 """Erasing rows of an encoding store, in place.
 
-The encoding is overwritten with zeros, label and id with -1, and `meta.json` gets the
-sha256 values of what is left. The id goes last: until then a crash leaves rows that can
-be found and erased again, and afterwards only the sums in `meta.json` are stale, which
-are made anew every time. So `erase` may be repeated at will.
+`erase` overwrites the encoding with zeros, then label and id with -1, and updates the
+sha256 values in `meta.json`. The id goes last: after a crash before that, the rows can
+still be found and erased again; after a later crash, only the sha256 values are stale,
+which every call computes anew. So `erase` may be repeated at will.
 
-Rows are found by id, whoever wrote them: a store may serve several runs, and what one
+Rows are found by id, whoever wrote them. A store may serve several runs: a row that one
 of them erases is gone for the others as well.
 """
 
@@ -39,13 +39,13 @@ def erase(
   Args:
     path: the store's folder.
     choose: given the ids [m] of the rows that are not erased, says which to erase.
-    on_step: told the name of each step when it is done, for tests that kill.
+    on_step: called with the name of each step when it is done, for tests that kill.
     wait: for how many seconds to wait for another process that erases.
-    again: a process may have been killed, or a disk have failed, while it erased rows
-      here. What is erased now may then be so in memory only, and is written once more.
+    again: overwrite erased rows once more. Needed if a process was killed or a disk
+      failed during an erasure: the zeros may have reached memory, but not the disk.
 
   Returns:
-    How many rows were erased now.
+    How many rows this call erased.
   """
   read.require_store(path)
   advice = "it erases rows there; try again when it is done"
@@ -77,9 +77,9 @@ def erase(
 
 
 def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:
-  """Rows that have lost encoding and label, and not all bytes of their id.
+  """Rows whose encoding and label are erased, but whose id is not, or only partly.
 
-  The id may have been torn while it was overwritten, and then nobody knows it any more.
+  No request could find a partly overwritten id again.
   """
   labels = untrusted.read_npy(path / "labels.npy", follow=False)
   if labels.shape != ids.shape:
@@ -92,7 +92,7 @@ def _find_half_erased(path: pathlib.Path, ids: Ids) -> NDArray[np.intp]:
 
 
 def record(path: pathlib.Path) -> PlainRecord:
-  """What journal and checkpoint keep of a store: its sums, rows and erased rows."""
+  """The record of a store for journal and checkpoint: sha256, rows, erased rows."""
   return read.read_record(path)._asdict()
 
 
@@ -111,8 +111,8 @@ def _overwrite(path: pathlib.Path, rows: NDArray[np.intp], value: Any) -> None:
   if fortran and len(shape) > 1:
     raise errors.StoreError(f"{path} is in Fortran order; write the store again")
   blank = np.full(shape[1:], value, dtype).tobytes()
-  # Written, not mapped: a file system that copies on write may run out of space, and
-  # then there is an error to catch instead of a signal.
+  # Written, not memory-mapped: if a copy-on-write file system runs out of space, this
+  # raises an error that can be caught, instead of a signal.
   handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
   try:
     for row in rows.tolist():

@@ -7,17 +7,17 @@
     meta.json       how it was made, the names of its classes if they are known, and the
                     sha256 of each array
 
-A row that was erased (see `erase`) has the id and label -1 and an
-encoding of zeros; `open_store` leaves it out.
+An erased row (see `erase`) has the id and label -1 and an encoding of zeros;
+`open_store` leaves it out.
 
 `meta.json` is written last and makes the store complete. Until then the folder holds
 `partial.json`, which says how the store is being made and how many rows are safely on
-disk, and `encodings.part`, which fills up. Only a run that makes it in the same way may
-continue. `partial.json` comes before everything else and goes after everything else, so
-a process may be killed at any moment: the same command goes on, to the same bytes.
+disk, and `encodings.part`, which grows. Only a command with the same settings may
+continue it. `partial.json` is created first and removed last, so a process may be
+killed at any moment: the same command continues, and gives the same bytes.
 
-Whoever can write to a store can put a symbolic link there. None is followed: every file
-of a store must be a regular one.
+Anyone who can write to a store can put a symbolic link there. So links are never
+followed: every file of a store must be a regular file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,15 +49,15 @@ ERASED = -1
 
 
 def identity(meta: Mapping[str, Any]) -> str:
-  """What made the encodings of a store, in one line: equal lines, equal encoders.
+  """The encoder of a store, in one line; equal lines mean equal encoders.
 
   Args:
-    meta: of the store, see `Encodings`.
+    meta: the store's metadata, see `Encodings`.
 
   Returns:
-    For a store of `legonet encode` the network, how images are prepared for it, the
-    type that it computes in, and the sha256 of its weights; for an imported store the
-    name that was given; "" if there is none.
+    For a store of `legonet encode`: the network, how images are prepared for it, the
+    type that it computes in, and the sha256 of its weights. For an imported store: the
+    name that was given, or "" if there is none.
   """
   if not meta.get("weights_sha256"):
     return str(meta.get("encoder") or "")
@@ -109,7 +109,7 @@ def check_type(path: pathlib.Path, name: str, array: NDArray[Any]) -> None:
   if kind.name not in kinds or not kind.isnative or array.ndim != axes:
     found = untrusted.one_line(f"{kind}{list(array.shape)}", 60)
     raise damaged(path, f"{file} is {found}, not {' or '.join(kinds)} in {axes}-d")
-  if axes == 2 and not array.flags.c_contiguous:  # rows could not be erased in it
+  if axes == 2 and not array.flags.c_contiguous:  # rows could not be erased in place
     raise damaged(path, f"{file} is in Fortran order")
 
 
@@ -117,7 +117,7 @@ def find_live(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
   """Which rows [N] are not erased.
 
   An erasure overwrites the encoding first, then the label, then the id. A row that has
-  lost the first two is erased, too, though the process was killed before the third.
+  lost the first two counts as erased, even if a kill came before the third.
   """
   ids, labels = np.asarray(arrays["ids"]), np.asarray(arrays["labels"])
   live: NDArray[np.bool_] = ids != ERASED
@@ -130,7 +130,7 @@ def find_live(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
 def check_columns(
   path: pathlib.Path, arrays: Mapping[str, NDArray[Any]], classes: Any
 ) -> None:
-  """Raises StoreError if the columns of the rows that are not erased are wrong."""
+  """Raises StoreError if a column is wrong; erased rows must be left out before."""
   ids, labels, split = (arrays[name] for name in COLUMNS)
   if not len(ids):
     return
@@ -165,7 +165,7 @@ def short(value: Any) -> str:
 
 
 def read(file: pathlib.Path, how: Callable[..., Any]) -> Any:
-  """`how(file, follow=False)`, its complaints as those of a store."""
+  """Returns `how(file, follow=False)`; turns its errors into StoreError."""
   try:
     return how(file, follow=False)
   except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What killed processes have left in a store's folder, and clearing it away."""
+"""Removing the files that killed processes have left in a store's folder."""
 
 from collections.abc import Callable
 import contextlib
@@ -13,14 +13,14 @@ from legonet_jax.store import format
 def clean(
   path: pathlib.Path, remove: Callable[[pathlib.Path], None] = pathlib.Path.unlink
 ) -> None:
-  """Removes what processes that were killed have left in a store.
+  """Removes the files that killed processes have left in a store.
 
-  These are temporaries of its files and, in a complete store, `partial.json`. No other
-  process may be writing to the store meanwhile.
+  These are temporary files and, in a complete store, `partial.json`. No other process
+  may be writing to the store meanwhile.
 
   Args:
     path: the folder.
-    remove: removes a file.
+    remove: called to remove a file.
   """
   stale = [path / name for name in os.listdir(path) if _is_temporary(name)]
   if os.path.lexists(path / format.META) and os.path.lexists(path / format.PARTIAL):
@@ -35,7 +35,7 @@ def clean(
 def clean_complete(path: pathlib.Path) -> None:
   """Cleans a complete store, unless a process is erasing rows of it right now."""
   flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-  # Also without the permission to do so the store is complete.
+  # Errors are ignored: without permission to clean, the store is still complete.
   with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
     if os.path.lexists(path / format.LOCK):
       handle = os.open(path / format.LOCK, flags)
@@ -45,9 +45,9 @@ def clean_complete(path: pathlib.Path) -> None:
 
 
 def holds_nothing_else(path: pathlib.Path) -> bool:
-  """Whether a folder holds nothing but what a killed process of ours may leave.
+  """Whether a folder holds only files that a killed process of ours may leave.
 
-  Versions before this one made `encodings.part` before `partial.json`.
+  Earlier versions created `encodings.part` before `partial.json`.
   """
   return all(name == format.GROWING or _is_temporary(name) for name in os.listdir(path))
 

@@ -1,6 +1,7 @@
-"""A store of encodings that are in memory, in one call."""
+"""Makes a store from encodings in memory, in one call."""
 
 from collections.abc import Mapping, Sequence
+import hashlib
 import pathlib
 from typing import Any
 
@@ -22,7 +23,9 @@ def make_store(
   classes: Sequence[str] | None = None,
   encoder: str = "unknown",
 ) -> Encodings:
-  """A new store of encodings that are in memory.
+  """Makes a new store from encodings in memory.
+
+  Rows are sorted by id. If the folder holds these rows already, nothing changes.
 
   Args:
     path: the folder.
@@ -31,8 +34,8 @@ def make_store(
     ids: [N] stable ids; the row numbers if not given.
     split: [N] 0 train, 1 test; all train if not given.
     classes: names of the labels 0 ... C - 1.
-    encoder: what made the encodings, best with the sha256 of its weights. A run learns
-      only from stores of the same encoder.
+    encoder: which encoder made the encodings, preferably with the sha256 of its
+      weights. A run learns only from stores of the same encoder.
 
   Raises:
     DataError: if a column is wrong.
@@ -48,20 +51,25 @@ def make_store(
   if classes is not None:
     arrays["classes"] = np.asarray(classes)
   path = pathlib.Path(path)
-  return write_table(path, make_table(path, arrays), {"encoder": encoder})
+  table = make_table(path, arrays)
+  content = hashlib.sha256()
+  for column in (table.encodings, table.labels, table.ids, table.split):
+    content.update(np.ascontiguousarray(column).data)
+  how = {"encoder": encoder, "content_sha256": content.hexdigest()}
+  return write_table(path, table, how)
 
 
 def write_table(
   path: pathlib.Path, table: EncodingTable, how: Mapping[str, Any]
 ) -> Encodings:
-  """A new store of a table that was checked; `how` says what made it."""
+  """Makes a new store from a checked table; `how` says how the table was made."""
   rows = table.encodings
   how = {**how, "storage": rows.dtype.name, "samples": len(rows)}
   if table.classes is not None:
     how["classes"] = list(table.classes)
   shape = (rows.shape[0], rows.shape[1])
   writer = write.start(path, how, shape, rows.dtype.name)
-  if writer is None:  # made before, by the same call
+  if writer is None:  # the same call has made it before
     return open_store(path)
   writer = write.put(writer, rows[writer.rows :])
   return write.finish(writer, table.ids, table.labels, table.split)

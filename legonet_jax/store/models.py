@@ -1,11 +1,11 @@
 """A model on disk: `save(path, cfg, state)` and `load(path)`, through orbax.
 
-A folder that orbax writes, whole or not at all, with the settings and the digest of the
-state in its metadata. `load` gives the same state, bit for bit: it is digested again.
-Sharded arrays are saved by the processes that hold them, and restored as asked for.
+Orbax writes a folder, completely or not at all, with the settings and the digest of the
+state in its metadata. `load` returns the same state, bit for bit; it checks the digest.
+Each process saves the sharded arrays that it holds; `load` takes the new shardings.
 
-A run (`legonet fit`) is more: it also journals requests and erases what they forget. A
-saved model that held a forgotten sample must be deleted by whoever saved it.
+A run (`legonet fit`) does more: it also journals requests and erases what they forget.
+If a sample is forgotten, you must delete the models that you saved before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,22 +43,22 @@ def save(
   Args:
     path: the folder.
     cfg: the settings of the fit.
-    state: what to save; what solvers keep between requests is left out and made again.
-    overwrite: replace a model that is there.
+    state: the state to save, without its `notes`, which solvers make again.
+    overwrite: replace an existing model.
 
   Raises:
-    ConfigError: if the settings are others than the state's, or hold a function.
-    StoreError: if the folder is there, or cannot be written.
+    ConfigError: if the settings are not the state's, or hold a function.
+    StoreError: if the folder exists already, or cannot be written.
   """
   if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.ConfigError(
-      "the state was made with other settings; hand in the settings of the fit"
+      "the state was made with other settings; pass the settings of the fit"
     )
   check_round_trip(cfg)
   path = pathlib.Path(path).absolute()
   if path.exists() and not (overwrite and _is_model(path)):
     cure = "overwrite=True replaces a model" if _is_model(path) else "name a new folder"
-    raise errors.StoreError(f"{path} is there already; {cure}")
+    raise errors.StoreError(f"{path} exists already; {cure}")
   about = {"format": _FORMAT, "config": describe(cfg), "digest": digest(state)}
   on_device = {name: getattr(state.model, name) for name in _ON_DEVICE}
   try:
@@ -69,7 +69,7 @@ def save(
         overwrite=overwrite,
         custom_metadata=about,
       )
-  except (OSError, ValueError) as e:  # of the system, or tensorstore's
+  except (OSError, ValueError) as e:  # from the system, or from tensorstore
     raise errors.StoreError(f"cannot save a model in {path} ({_line(e)})") from e
 
 
@@ -84,10 +84,14 @@ def load(
       of them, or a `Model` with one for each; the default device if not given.
 
   Raises:
-    StoreError: if it is no saved model, or damaged. A solver of yours is found only if
-      its module is imported.
+    StoreError: if it is not a saved model, or damaged, or if the module of its solver
+      is not imported.
   """
   path = pathlib.Path(path).absolute()
+  if not path.is_dir():
+    raise errors.StoreError(f"there is no folder {path}; check the path")
+  if (path / "run.json").exists():
+    raise errors.StoreError(f"{path} is a run; open it with legonet_jax.runs.run.load")
   try:
     with _orbax() as ocp:
       found = ocp.metadata(path)
@@ -98,13 +102,13 @@ def load(
       state = from_arrays(ocp.load(path, tree), cfg)
   except errors.LegoError:
     raise
-  except Exception as e:  # orbax has many, some of them of several lines
+  except Exception as e:  # orbax raises many types, some with several lines
     raise errors.StoreError(
       f"{path} is not a saved model, or damaged ({_line(e)}); restore it from a copy"
     ) from e
   if digest(state) != wanted:
     raise errors.StoreError(
-      f"{path} holds another state than was saved; restore it from a copy"
+      f"{path} holds a different state than was saved; restore it from a copy"
     )
   return cfg, state
 
@@ -120,13 +124,13 @@ def _read_about(path: pathlib.Path, about: Any) -> tuple[LegoConfig, str]:
 
 
 def _abstract(leaf: Any) -> np.ndarray[Any, Any] | jax.ShapeDtypeStruct:
-  """What orbax is to make of a leaf: an array of the host that takes no memory yet."""
+  """Tells orbax to restore a leaf as a host array; takes no memory yet."""
   zero: np.ndarray[Any, Any] = np.zeros((), leaf.dtype)
   return np.broadcast_to(zero, leaf.shape)
 
 
 def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) -> None:
-  """Raises StoreError unless the arrays are a state's, before memory is taken."""
+  """Raises StoreError if the arrays are not a state's, before memory is allocated."""
   dim, count = tree["keys"].shape[-1], tree["ids"].shape[0]
   n, classes = cfg.num_adapters, cfg.num_classes
   wanted = {
@@ -143,7 +147,7 @@ def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) 
   there = {name: (leaf.shape, leaf.dtype.name) for name, leaf in tree.items()}
   if there != wanted:
     raise errors.StoreError(f"the arrays in {path} are not those of a state")
-  # They are not compressed, so an array cannot be larger than its files.
+  # Arrays are not compressed, so they cannot be larger than their files.
   needed = sum(a.dtype.itemsize * math.prod(a.shape) for a in tree.values())
   size = sum(
     os.lstat(os.path.join(folder, name)).st_size
@@ -160,7 +164,7 @@ def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) 
 def _place(
   tree: Mapping[str, Any], sharding: jax.sharding.Sharding | Model | None
 ) -> dict[str, jax.ShapeDtypeStruct]:
-  """The arrays of the model as orbax shall restore them, each with its sharding."""
+  """Tells orbax to restore each array of the model with its sharding."""
   if sharding is None:
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   return {
@@ -177,21 +181,21 @@ def _is_model(path: pathlib.Path) -> bool:
   try:
     with _orbax() as ocp:
       about = ocp.metadata(path).custom_metadata
-  except Exception:  # whatever orbax says of a folder that is not one of its own
+  except Exception:  # orbax raises many types if the folder is not its own
     return False
   return isinstance(about, dict) and about.get("format") == _FORMAT
 
 
 @contextlib.contextmanager
 def _orbax() -> Iterator[Any]:
-  """Orbax's current API, with arrays stored as they are."""
-  # Half a second, which those who do not save need not wait for.
+  """Orbax's current API, set to store arrays uncompressed."""
+  # Imported here: it takes half a second, which only saving and loading need.
   from orbax.checkpoint import v1 as ocp
 
   context = ocp.Context()
   context.array.saving.use_compression = False
   with warnings.catch_warnings(), context:
-    # It warns of int64 arrays of the host, which it keeps as they are.
+    # Orbax warns about int64 host arrays, but keeps them unchanged.
     warnings.simplefilter("ignore")
     yield ocp
 

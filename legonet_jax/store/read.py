@@ -17,7 +17,7 @@ Classes = tuple[str, ...] | None
 
 
 class Encodings(NamedTuple):
-  """A complete store: memory-mapped, read-only, or in memory if rows were erased."""
+  """A complete store, read-only: memory-mapped, or in memory if rows were erased."""
 
   ids: NDArray[np.int64]
   encodings: NDArray[np.floating]
@@ -27,7 +27,7 @@ class Encodings(NamedTuple):
 
 
 class Record(NamedTuple):
-  """What tells one moment of a store from another: rows, erased ones, sums."""
+  """Identifies the content of a store at one moment: rows, erased rows, sha256."""
 
   rows: int
   erased: int
@@ -64,13 +64,13 @@ def read_ids(path: pathlib.Path) -> NDArray[np.int64]:
 
 
 def read_record(path: pathlib.Path) -> Record:
-  """The record of a store as its files are now, the sums as `meta.json` has them."""
+  """The record of a store now, with the sha256 values from `meta.json`."""
   meta, _, live = _open_raw(path, verify=False)
   return Record(len(live), len(live) - int(live.sum()), dict(meta["sha256"]))
 
 
 def encoder_of(path: PathLike) -> str:
-  """What made the encodings of a store, see `format.identity`."""
+  """The encoder of a store, in one line (see `format.identity`)."""
   path = pathlib.Path(path)
   return format.identity(open_store(path).meta)
 
@@ -88,22 +88,22 @@ def is_store(path: pathlib.Path) -> bool:
 
 
 def require_store(path: pathlib.Path) -> None:
-  """Raises unless there is a store in `path`, in a folder of its own."""
+  """Raises if `path` is a symbolic link or does not hold a store."""
   if path.is_symlink():
     raise errors.LinkError(
       f"the store {path} is a symbolic link; put the store itself there"
     )
   if not is_store(path):
     raise errors.StoreError(
-      f"the store {path} is not there; bring it back, and the next command on the run"
-      " goes on"
+      f"the store {path} is not there; restore it, and the next command on the run"
+      " continues"
     )
 
 
 def _open_raw(
   path: pathlib.Path, verify: bool
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]], NDArray[np.bool_]]:
-  """`meta.json`, the arrays with erased rows in them, and which rows are not erased."""
+  """`meta.json`, the arrays including erased rows, and which rows are not erased."""
   meta = format.read_json(path / format.META)
   if meta is None:
     state = "an unfinished" if os.path.lexists(path / format.PARTIAL) else "no"

@@ -1,7 +1,7 @@
 """Rows of encoding stores in memory: reading, renumbering, writing, merging.
 
-Labels are matched by the names of their classes: 1 may be "dog" in one store and "cat"
-in another, and what counts are the numbers of the run that reads them.
+Labels are matched by class name: 1 may be "dog" in one store and "cat" in another, so
+labels are translated into the numbers of the run that reads them.
 """
 
 import pathlib
@@ -29,12 +29,12 @@ class StoreRows(NamedTuple):
 def read(
   path: pathlib.Path, ids: Ids | None = None, classes: Classes = None
 ) -> StoreRows:
-  """All rows of a store that are not erased, or those of `ids` that it holds.
+  """All rows of a store that are not erased, or only the rows with `ids`.
 
   Args:
     path: the store.
-    ids: which rows; all if not given.
-    classes: names whose numbers the labels shall be; the store's own if not given.
+    ids: which rows, if the store has them; all if not given.
+    classes: the names that labels shall index; the store's own if not given.
   """
   store = open_store(path)
   at = np.arange(len(store.ids))
@@ -54,10 +54,10 @@ def read(
 def renumber(
   labels: NDArray[Any], names: tuple[str, ...], classes: tuple[str, ...], where: str
 ) -> NDArray[np.int32]:
-  """Labels [m] that number `names`, as numbers of `classes`.
+  """Turns labels [m], which index `names`, into labels that index `classes`.
 
   Raises:
-    SampleError: if a label's name is none of the classes.
+    SampleError: if a label's name is not in `classes`.
   """
   if names == classes:
     return np.asarray(labels, np.int32)
@@ -76,7 +76,7 @@ def renumber(
 def land(
   path: pathlib.Path, rows: StoreRows, encoder: str, classes: Classes = None
 ) -> None:
-  """Writes rows to a store of their own, durable when this returns; repeatable."""
+  """Writes rows to a new store, durable when this returns; may be repeated."""
   durable.shred_tree(path)
   order = np.argsort(rows.ids)
   how: dict[str, Any] = {
@@ -102,7 +102,7 @@ def land(
 
 
 def merge(parts: list[StoreRows]) -> StoreRows:
-  """The rows of several stores as one, in the widest of their types."""
+  """Concatenates the rows of several stores, in the widest of their types."""
   kind = np.result_type(*(p.encodings.dtype for p in parts))
   return StoreRows(
     np.concatenate([p.encodings.astype(kind) for p in parts]),

@@ -1,7 +1,7 @@
-"""Making an encoding store: begun, filled row by row, finished; or gone on with.
+"""Making an encoding store: start or resume it, put its rows, finish it.
 
-A process may be killed at any moment (`format` has the order of the files): the same
-calls go on from there, to the same bytes.
+A process may be killed at any moment (`format` explains the order of the files): the
+same calls continue from there, and give the same bytes.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ from legonet_jax.store import format, leftovers
 from legonet_jax.store.read import Encodings, open_store
 
 _ADDED = ("version", "sha256", "erased")
-# For people; what they name is compared by its sha256, and may have been renamed.
+# Names for people, not compared: files may be renamed, and their sha256 is compared.
 _NAMES = ("weights", "dataset", "imported")
 
 
 class Writer(NamedTuple):
-  """A store that is being made; `rows` of it are on disk."""
+  """A store that is being made; its first `rows` rows are on disk."""
 
   path: pathlib.Path
   how: Mapping[str, Any]
@@ -113,7 +113,7 @@ def finish(
   labels: NDArray[np.int32],
   split: NDArray[np.uint8],
 ) -> Encodings:
-  """Completes the store with its columns, then drops the marks of its making.
+  """Completes the store with its columns, then removes `partial.json`.
 
   Raises:
     StoreError: if rows are missing, or a column is wrong; then nothing is written.
@@ -152,9 +152,9 @@ def finish(
 
 
 def discard(writer: Writer) -> None:
-  """Removes a store that cannot be completed, and its folder if that is empty then."""
-  # The note that this folder is a store's goes last: after a kill in between, the same
-  # command finds rows missing and starts again.
+  """Removes a store that cannot be completed, and its folder if it is then empty."""
+  # `partial.json`, which marks the folder as a store's, goes last: after a kill in
+  # between, the same command finds rows missing and starts again.
   for name in (format.GROWING, *(f"{array}.npy" for array in format.ARRAYS)):
     (writer.path / name).unlink(missing_ok=True)
   leftovers.clean(writer.path)
@@ -165,14 +165,14 @@ def discard(writer: Writer) -> None:
 
 
 def _begin(writer: Writer) -> Writer:
-  """Makes room for all rows."""
+  """Reserves disk space for all rows."""
   path, size = writer.path, _start_of_row(writer, writer.shape[0])
   try:
     _note(writer)  # first: an `encodings.part` of zeros must never pass for rows
     (path / format.GROWING).unlink(missing_ok=True)
     handle = files.create(path / format.GROWING)
     try:
-      # All the space now: a full disk must not be found out after hours of work.
+      # All the space now, so that a full disk shows up before hours of work.
       if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, 0, size)
       files.write_all(handle, _header(writer))
@@ -190,7 +190,7 @@ def _begin(writer: Writer) -> Writer:
 
 
 def _safe_rows(writer: Writer, rows: Any) -> int:
-  """How many rows an unfinished store has; 0 if those that it should have are gone."""
+  """How many rows an unfinished store has; 0 if its file lacks some of them."""
   total = writer.shape[0]
   if type(rows) is not int or not 0 <= rows <= total:
     raise format.damaged(
@@ -199,7 +199,7 @@ def _safe_rows(writer: Writer, rows: Any) -> int:
   need = _start_of_row(writer, rows)
   if _starts_soundly(writer, format.GROWING, need):
     return rows
-  # `finish` may have given the file its last name already.
+  # `finish` may have given the file its final name already.
   done = rows == total and not os.path.lexists(writer.path / format.GROWING)
   return rows if done and _starts_soundly(writer, format.WHOLE, need) else 0
 
@@ -218,7 +218,7 @@ def _starts_soundly(writer: Writer, name: str, need: int) -> bool:
 
 
 def _header(writer: Writer) -> bytes:
-  """What an .npy file of the whole array starts with."""
+  """The header of an .npy file of the whole array."""
   buffer = io.BytesIO()
   descr = np.lib.format.dtype_to_descr(writer.dtype)
   head = {"descr": descr, "fortran_order": False, "shape": writer.shape}
@@ -232,13 +232,13 @@ def _start_of_row(writer: Writer, row: int) -> int:
 
 
 def _require_same(path: pathlib.Path, made: Any, how: Mapping[str, Any]) -> None:
-  """Raises with the first setting that differs."""
+  """Raises StoreError with the first setting that differs."""
   wanted = json.loads(json.dumps(how))
   if not isinstance(made, dict):
     raise format.damaged(
       path, f"{path / format.PARTIAL} does not say how the store is made"
     )
-  if "classes" not in made:  # versions before this one did not keep them
+  if "classes" not in made:  # earlier versions did not store them
     wanted.pop("classes", None)
   for key in dict.fromkeys((*wanted, *made)):
     if key not in _NAMES and wanted.get(key) != made.get(key):
@@ -249,7 +249,7 @@ def _require_same(path: pathlib.Path, made: Any, how: Mapping[str, Any]) -> None
 
 
 def _open_to_write(path: pathlib.Path) -> int:
-  """The handle of a regular file that is there, for writing."""
+  """Opens an existing regular file for writing."""
   flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
   try:
     handle = os.open(path, flags)
@@ -264,7 +264,7 @@ def _open_to_write(path: pathlib.Path) -> int:
 
 
 def _note(writer: Writer) -> None:
-  """Says how the store is made, and how many rows are on disk."""
+  """Records in `partial.json` how the store is made, and how many rows are on disk."""
   format.write_json(
     writer.path / format.PARTIAL, {"how": writer.how, "rows": writer.rows}
   )

@@ -1,1 +1,1 @@
-"""."""
+"""Convolutions, each in the form that is fastest on its device."""

@@ -1,18 +1,18 @@
-"""One convolution, in the form that is fastest where it runs.
+"""One convolution, in the form that is fastest on the device that runs it.
 
 On a GPU or TPU that is `lax.conv`. XLA's convolution on a CPU is slow on small maps (a
 3×3 on 2×2×512 runs at a hundredth of the speed of the same arithmetic as matrix
 products), so there the form follows from the shape:
 
     1×1                  one matrix product
-    3×3, stride 1        Winograd: fewer products, all of them large (in training not
-                         on 2×2 maps, where transforming the kernel costs more)
+    3×3, stride 1        Winograd: fewer products, all of them large (except when
+                         training on 2×2 maps: transforming the kernel costs more)
     k×k on a small map   im2col: patches side by side, one matrix product
     anything else        `lax.conv`
 
-In training the gradients have forms of their own, because jax's way back through a
-Winograd transform and XLA's gradient of a strided kernel are several times slower. All
-forms give the same numbers up to float32 rounding (tests/test_conv.py).
+In training the gradients have forms of their own, because jax's gradient of a Winograd
+transform and XLA's gradient of a strided kernel are several times slower. All forms
+give the same numbers up to float32 rounding (tests/test_conv.py).
 """
 
 import functools
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from legonet_jax.encoder.conv import winograd
 
-# Up to this size of the input im2col is faster than XLA's convolution.
+# Up to this input size im2col is faster than XLA's convolution.
 _SMALL_STRIDED = 28
 _SMALL = 8
 
@@ -34,14 +34,14 @@ def conv2d(
   padding: int = 0,
   train: bool = False,
 ) -> jax.Array:
-  """A 2-D convolution without bias, padded with zeros on all sides alike.
+  """A 2-D convolution without bias, padded equally with zeros on all sides.
 
   Args:
     x: [B, H, W, I].
     kernel: [k, k, I, O].
     stride: of both axes.
     padding: zeros on each side, as in PyTorch.
-    train: whether gradients will be asked for; they may be either way.
+    train: whether to choose forms with fast gradients; gradients work either way.
 
   Returns:
     [B, H', W', O] with H' = (H + 2 padding - k) // stride + 1.

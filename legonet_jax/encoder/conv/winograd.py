@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.75, -0.75, 1.5, -1.5)}
-# Transformed tiles of one piece of a batch stay near the cache.
+# A batch is cut into pieces, so that a piece's transformed tiles about fit the cache.
 _PIECE_BYTES = 8 << 20
 
 
@@ -54,7 +54,7 @@ def transform_kernel(kernel: jax.Array, m: int) -> jax.Array:
 
 
 def tile_size(longest: int) -> int:
-  """The m for a map of this height or width: not overhanging it too much."""
+  """The m for a map of this height or width, chosen so that tiles overhang little."""
   return 4 if longest > 2 else 2
 
 
@@ -84,9 +84,9 @@ def conv3x3(x: jax.Array, u: jax.Array) -> jax.Array:
 def tuned_conv3x3(x: jax.Array, kernel: jax.Array) -> jax.Array:
   """`conv3x3` of a plain kernel [3, 3, I, O], with both gradients in Winograd's form.
 
-  Left to itself, jax differentiates through the tiles, which is slow to compile and to
-  run. The gradient of x is a convolution with the turned kernel; that of the kernel is
-  Gᵀ [ Σ (Bᵀ d B) ⊙ (A δ Aᵀ) ] G, the sum over all tiles being matrix products again.
+  By default jax differentiates through the tiles, which is slow to compile and to run.
+  The gradient of x is a convolution with the rotated kernel; the kernel's gradient is
+  Gᵀ [ Σ (Bᵀ d B) ⊙ (A δ Aᵀ) ] G, where matrix products again sum over all tiles.
   """
   return conv3x3(x, transform_kernel(kernel, tile_size(max(x.shape[1:3]))))
 
@@ -152,8 +152,8 @@ def _input_tiles(x: jax.Array, m: int) -> jax.Array:
   down, across = -(-x.shape[1] // m), -(-x.shape[2] // m)
   edge = ((1, down * m - x.shape[1] + 1), (1, across * m - x.shape[2] + 1))
   x = jnp.pad(x, ((0, 0), *edge, (0, 0)))
-  # One axis at a time, stacked in between: a fusion over both compiles three times
-  # slower and runs no faster.
+  # One axis at a time, stacked in between: fusing both takes three times as long to
+  # compile and runs no faster.
   v = _mix(b_t, [x[:, i : i + down * m : m] for i in range(m + 2)])
   v = _mix(b_t, [v[:, :, :, j : j + across * m : m] for j in range(m + 2)])
   return v.reshape((m + 2) ** 2, -1, x.shape[3])
