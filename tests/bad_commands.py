@@ -4,210 +4,21 @@ Each table is of one command: what follows its name, and a part of the message. 
 paths lead to is in `test_bad_commands.make_world`.
 """
 
-HUGE, ODD = 10**22, "\x1b[31mred\nline\udcff"
-DIGITS = "9" * 5000
-FIT = "store --out x --adapters 4 --top-k 2"
-SGD = f"{FIT} --solver sgd --epochs 1 --batch-size 4 --optimizer sgd"
-GIVEN = f"{FIT} --key-policy given --keys keys.npy"
-IMAGES = "--encoder resnet18 --weights WEIGHTS --size 32 --batch 4 --out x --json"
+from bad_options import (
+  DIGITS,
+  ENCODE,
+  FIT,
+  FIT_OPTIONS,
+  HUGE,
+  IMPORT,
+  NO_FLOAT,
+  NO_INT,
+  NOTHING,
+  ODD,
+  QUICKSTART,
+)
+
 CERTIFIED = "--certificate certificate.json --encodings store"
-NO_INT, NO_FLOAT = "invalid int value", "invalid float value"
-
-NOTHING = {
-  "": "required: COMMAND",
-  "frobnicate": "invalid choice: 'frobnicate'",
-  f"'{ODD}'": r"invalid choice: '\x1b[31mred",
-  "--json": "required: COMMAND",
-  "quickstart fit": "unrecognized arguments: fit",
-}
-
-QUICKSTART = {
-  "--forget 0": "--forget is 0",
-  "--forget -1": "--forget is -1",
-  "--forget 3001": "give 1 to 3000",
-  f"--forget {HUGE}": "give 1 to 3000",
-  "--forget many": NO_INT,
-  "--forget-class 10": "--forget-class is 10",
-  "--forget-class -1": "give 0 to 9",
-  "--forget-class dog": NO_INT,
-  "--adapters 0": "num_adapters is 0",
-  "--adapters -1": "num_adapters is -1",
-  "--adapters 1e3": NO_INT,
-  "--adapters 5999": "samples may be left",
-  f"--adapters {10**9}": "samples may be left",
-  "--top-k 0": "top_k is 0",
-  f"--top-k {10**6}": "top_k is 1000000",
-  "--seed -1": "seed is -1",
-  f"--seed {2**40}": "seed is 1099511627776",
-  f"--seed {DIGITS}": NO_INT,
-  "--solver lbfgs": "invalid choice: 'lbfgs'",
-  "--figure x.txt": "name a .png, .pdf or .svg",
-  "--figure none/x.png": "no folder none",
-  "--figure folder.png": "is a folder",
-  "--figure all.npz/x.png": "no folder all.npz",
-  "--figure fifo.png": "not a regular file",
-  "--figure ''": "name a .png",
-  "--figures x.png": "unrecognized arguments",
-  f"'{ODD}'": r"unrecognized arguments: \x1b[31mred line\udcff",
-}
-
-ENCODE = {
-  "": "required: --dataset, --out",
-  "--dataset images.npz": "required: --out",
-  f"--dataset images.npz {IMAGES} --size 3": "size is 3",
-  f"--dataset images.npz {IMAGES} --size {10**9}": "size is 1000000000",
-  f"--dataset images.npz {IMAGES} --size x": NO_INT,
-  f"--dataset images.npz {IMAGES} --batch 0": "batch is 0",
-  f"--dataset images.npz {IMAGES} --batch -4": "batch is -4",
-  f"--dataset images.npz {IMAGES} --batch {10**9}": "batch is 1000000000",
-  f"--dataset images.npz {IMAGES} --batch {HUGE}": "batch is 1000",
-  f"--dataset images.npz {IMAGES} --limit 0": "--limit is 0",
-  f"--dataset images.npz {IMAGES} --limit -3": "--limit is -3",
-  f"--dataset images.npz {IMAGES} --split both": "invalid choice: 'both'",
-  f"--dataset images.npz {IMAGES} --split test": "no samples in split 'test'",
-  f"--dataset images.npz {IMAGES} --encoder vgg": "invalid choice: 'vgg'",
-  f"--dataset images.npz {IMAGES} --compute int8": "invalid choice: 'int8'",
-  f"--dataset images.npz {IMAGES} --storage bfloat16": "invalid choice",
-  f"--dataset images.npz {IMAGES} --weights none.pth": "no weights file none.pth",
-  f"--dataset images.npz {IMAGES} --weights empty": "no weights file empty",
-  f"--dataset images.npz {IMAGES} --weights fifo": "no weights file fifo",
-  f"--dataset images.npz {IMAGES} --weights all.npz": ".pth, .pt or .safetensors",
-  f"--dataset images.npz {IMAGES} --weights '{ODD}.pth'": r"\x1b[31mred line\udcff",
-  f"--dataset images.npz {IMAGES} --out all.npz": "in use for something else",
-  f"--dataset images.npz {IMAGES} --out run": "in use for something else",
-  f"--dataset images.npz {IMAGES} --out store": "store was begun with",
-  f"--dataset images.npz {IMAGES} --out all.npz/x": "Not a directory",
-  f"--dataset none {IMAGES}": "no dataset 'none'",
-  f"--dataset none.npz {IMAGES}": "no file none.npz",
-  f"--dataset '' {IMAGES}": "no dataset ''",
-  f"--dataset '{ODD}' {IMAGES}": r"no dataset '\x1b[31mred line\udcff'",
-  f"--dataset all.npz {IMAGES}": "no array 'images'",
-  f"--dataset words.txt {IMAGES}": "no dataset 'words.txt'",
-  f"--dataset fifo {IMAGES}": "no dataset 'fifo'",
-  f"--dataset empty {IMAGES}": "no class folders",
-  f"--dataset store {IMAGES}": "no class folders",
-  f"--dataset cifar10 --data none {IMAGES}": "none holds neither",
-  f"--dataset cifar10 --data all.npz {IMAGES}": "all.npz holds neither",
-  f"--dataset cifar100 --data empty {IMAGES}": "empty holds neither",
-  f"--dataset cifar10 --source web {IMAGES}": "invalid choice: 'web'",
-}
-
-IMPORT = {
-  "": "required: FILE.npz, --out",
-  "all.npz": "required: --out",
-  "none.npz --out x": "no file none.npz",
-  "empty --out x": "empty is not a regular file",
-  "fifo --out x": "fifo is not a regular file",
-  "store --out x": "store is not a regular file",
-  f"'{ODD}' --out x": r"no file \x1b[31mred line\udcff",
-  "images.npz --out x": "no array 'encodings'",
-  "all.npz --out run": "in use for something else",
-  "all.npz --out words.txt": "in use for something else",
-  "all.npz --out fifo": "in use for something else",
-  "all.npz --out named": "in use for something else",
-  "all.npz --out named_store": "named_store was begun with",
-  "all.npz --out words.txt/x": "Not a directory",
-  "all.npz --out x --storage float8": "invalid choice: 'float8'",
-  "all.npz --out x --encoder ''": "--encoder is ''",
-  f"all.npz --out x --encoder '{ODD}'": r"--encoder is '\x1b[31mred\nline",
-  f"all.npz --out x --encoder {'y' * 301}": "1 to 300 printable characters",
-  "all.npz new.npz --out x": "unrecognized arguments: new.npz",
-}
-
-FIT_OPTIONS = {
-  "": "required: STORE, --out",
-  "store": "required: --out",
-  f"{FIT} --adapters 0": "num_adapters is 0",
-  f"{FIT} --adapters -1": "num_adapters is -1",
-  f"{FIT} --adapters {10**9}": "num_adapters is 1000000000",
-  f"{FIT} --adapters {HUGE}": "num_adapters is 10000000000000000000000",
-  f"{FIT} --adapters 31": "fewer adapters",
-  f"{FIT} --adapters four": NO_INT,
-  f"{FIT} --top-k 0": "top_k is 0",
-  f"{FIT} --top-k -1": "top_k is -1",
-  f"{FIT} --top-k 5": "top_k is 5 and num_adapters 4",
-  f"{FIT} --top-k {10**6}": "top_k is 1000000",
-  f"{FIT} --classes 1": "num_classes is 1",
-  f"{FIT} --classes 0": "num_classes is 0",
-  f"{FIT} --classes 2": "label 2 in row",
-  f"{FIT} --classes {10**9}": "num_classes is 1000000000",
-  "named_store --out x --adapters 4 --top-k 2 --classes 4": "names 3 classes",
-  f"{FIT} --seed -1": "seed is -1",
-  f"{FIT} --seed {2**40}": "seed is 1099511627776",
-  f"{FIT} --seed {HUGE}": "64 bits",
-  f"{FIT} --seed 1.5": NO_INT,
-  f"{FIT} --key-policy keep": "invalid choice: 'keep'",
-  f"{FIT} --key-policy given": "needs keys",
-  f"{FIT} --keys keys.npy": "takes no keys",
-  f"{FIT} --key-noise -1": "key_noise is -1",
-  f"{FIT} --key-noise nan": "key_noise is nan",
-  f"{FIT} --key-noise inf": "key_noise is inf",
-  f"{FIT} --key-noise 1e38": "key_noise is 1e+38",
-  f"{FIT} --key-noise loud": NO_FLOAT,
-  f"{FIT} --feature-map log": "invalid choice: 'log'",
-  f"{FIT} --feature-map none": "needs feature_range",
-  f"{FIT} --feature-map none --feature-range 1e300": "feature_range is 1e+300",
-  f"{FIT} --feature-range 1e300": "feature_range is 1e+300",
-  f"{FIT} --feature-range 0": "feature_range is 0.0",
-  f"{FIT} --feature-range -1": "feature_range is -1.0",
-  f"{FIT} --feature-range nan": "feature_range is nan",
-  f"{FIT} --feature-range 1e-300": "feature_range is 1e-300",
-  f"{FIT} --aggregate max": "invalid choice: 'max'",
-  f"{FIT} --solver newton": "give ridge, sgd or MODULE:CLASS",
-  f"{FIT} --penalty 0": "penalty is 0.0",
-  f"{FIT} --penalty -1": "penalty is -1.0",
-  f"{FIT} --penalty nan": "penalty is nan",
-  f"{FIT} --penalty inf": "penalty is inf",
-  f"{FIT} --penalty 1e-40": "penalty is 1e-40",
-  f"{FIT} --penalty much": NO_FLOAT,
-  f"{SGD} --epochs 0": "epochs is 0",
-  f"{SGD} --epochs -1": "epochs is -1",
-  f"{SGD} --epochs {10**23}": "epochs is 100000000000000000000000",
-  f"{SGD} --batch-size 0": "batch_size is 0",
-  f"{SGD} --batch-size {10**9}": "batch_size",
-  f"{SGD} --batch-size {10**6} --classes {2**24}": "GB, and this machine has",
-  f"{SGD} --lanes 0": "lanes is 0",
-  f"{SGD} --lanes {10**9}": "lanes",
-  f"{SGD} --optimizer lbfgs": "optimizer 'lbfgs' with options",
-  f"{SGD} --optimizer ''": "optimizer is ''",
-  f"{SGD} --optimizer __doc__": "optimizer is '__doc__'",
-  f"{SGD} --optimizer tree": "optimizer is 'tree'",
-  f"{SGD} --optimizer '{ODD}'": r"optimizer is '\x1b[31mred",
-  f"{SGD} --learning-rate inf": "learning_rate inf",
-  f"{SGD} --learning-rate nan": "learning_rate nan",
-  f"{SGD} --learning-rate -1": "learning_rate -1",
-  f"{SGD} --learning-rate 1e38": "learning_rate 1e+38",
-  f"{SGD} --learning-rate fast": NO_FLOAT,
-  f"{GIVEN} --adapters 5": "keys have shape (4, 7)",
-  f"{GIVEN} --keys none.npy": "no file none.npy",
-  f"{GIVEN} --keys empty": "not a regular file",
-  f"{GIVEN} --keys fifo": "not a regular file",
-  f"{GIVEN} --keys /dev/zero": "not a regular file",
-  f"{GIVEN} --keys all.npz": "not an array of numpy",
-  f"{FIT} --ids-file none.txt": "no file none.txt",
-  f"{FIT} --ids-file empty": "not a regular file",
-  f"{FIT} --ids-file fifo": "not a regular file",
-  f"{FIT} --ids-file all.npz": "all.npz is not a text file",
-  f"{FIT} --ids-file words.txt": "not a list of ids",
-  f"{FIT} --sign-key none.key": "no key file none.key",
-  f"{FIT} --sign-key signing.key.pub": "is a public key",
-  f"{FIT} --sign-key words.txt": "not an Ed25519 private key",
-  f"{FIT} --sign-key empty": "not a regular file",
-  "none --out x": "none holds no encoding store",
-  "run --out x": "run holds no encoding store",
-  "all.npz --out x": "all.npz holds no encoding store",
-  "fifo --out x": "fifo holds no encoding store",
-  "empty --out x": "empty holds no encoding store",
-  f"'{ODD}' --out x": r"\x1b[31mred line\udcff holds no encoding store",
-  f"{FIT} --out run": "run is a run already",
-  f"{FIT} --out store": "in use for something else",
-  f"{FIT} --out store/x": "inside of the store",
-  f"{FIT} --out words.txt": "in use for something else",
-  f"{FIT} --out words.txt/x": "words.txt/x: Not a directory",
-  f"{FIT} --out fifo": "in use for something else",
-  f"{FIT} --out photos": "in use for something else",
-}
-
 PREDICT = {
   "run": "required: --encodings",
   "run --encodings none": "neither an encoding store nor an .npz",
@@ -238,7 +49,6 @@ PREDICT = {
   "run --encodings store --out ''": "--out . is a folder",
   "run --encodings store --out all.npz/x.npz": "no folder all.npz",
 }
-
 EVALUATE = {
   "run --encodings none": "neither an encoding store nor an .npz",
   "run --encodings empty": "neither an encoding store nor an .npz",
@@ -252,7 +62,6 @@ EVALUATE = {
   "named --encodings other_names.npz": "class 'emu'",
   "run --label-number 3": "unrecognized arguments: 3",
 }
-
 UNLEARN = {
   "run": "one of the arguments --ids --ids-file --class --random --erased is required",
   "run --ids 7": "holds no sample 7",
@@ -300,7 +109,6 @@ UNLEARN = {
   "run --ids 100 --sign-key certificate.json": "not an Ed25519 private key",
   "run --ids 100 --sign-key fifo": "not a regular file",
 }
-
 LEARN = {
   "run": "the request names no sample; give new --encodings",
   "run --ids 100": "sample 100 is in the model already",
@@ -333,21 +141,18 @@ LEARN = {
   "run --encodings new.npz --wait -1": "--wait is -1.0",
   "run --encodings new.npz --sign-key none.key": "no key file none.key",
 }
-
 HEAL = {
   "run --wait -1": "--wait is -1.0",
   "run --wait nan": "--wait is nan",
   "run --sign-key none.key": "no key file none.key",
   "run --ids 100": "unrecognized arguments: --ids 100",
 }
-
 COMPACT = {
   "run --wait 1e300": "--wait is 1e+300",
   "run --wait ''": NO_FLOAT,
   "run --sign-key words.txt": "not an Ed25519 private key",
   "run run": "unrecognized arguments: run",
 }
-
 STATUS = {
   "run --salt 00": "unrecognized arguments: 00",
   "run --verbose": "unrecognized arguments: --verbose",
@@ -355,7 +160,6 @@ STATUS = {
   "/dev/zero": "/dev/zero is not a run",
   f"{'y' * 300}": "File name too long",
 }
-
 HISTORY = {
   "run --salt 00": "--salt and --ids go together",
   "run --ids 100": "--salt and --ids go together",
@@ -369,7 +173,6 @@ HISTORY = {
   f"run --salt {'00' * 32} --ids -1": "no request of the journal",
   f"run --salt {'00' * 32} --ids x": NO_INT,
 }
-
 VERIFY = {
   "": "name a run, or a --certificate",
   f"run {CERTIFIED}": "name a run, or a --certificate",
@@ -423,12 +226,10 @@ VERIFY = {
   "--certificate given.json --encodings store --keys none.npy": "no file none.npy",
   "--certificate given.json --encodings store --keys wide_keys.npy": "keys have shape",
 }
-
 REPAIR = {
   "run": "run is sound; there is nothing to repair",
   "run --full": "unrecognized arguments: --full",
 }
-
 KEYGEN = {
   "": "required: KEY",
   "signing.key": "signing.key.pub exists",
@@ -441,14 +242,12 @@ KEYGEN = {
   f"'{ODD}/x'": r"no folder \x1b[31mred line\udcff",
   "x --bits 4096": "unrecognized arguments: --bits 4096",
 }
-
 UNKNOWN = "unrecognized arguments"
 DOCTOR = {
   "run": f"{UNKNOWN}: run", "store": UNKNOWN, "none": UNKNOWN, "words.txt": UNKNOWN,
   "--adapters 3": UNKNOWN, "--device gpu": UNKNOWN, "--full": UNKNOWN, "''": UNKNOWN,
   "--json=1": "ignored explicit argument", "--jso run": UNKNOWN, "1 2 3": UNKNOWN,
 }  # fmt: skip
-
 OPTIONS = {
   "": NOTHING, "doctor": DOCTOR,
   "quickstart": QUICKSTART, "encode": ENCODE, "import-encodings": IMPORT,
@@ -456,7 +255,6 @@ OPTIONS = {
   "learn": LEARN, "heal": HEAL, "compact": COMPACT, "status": STATUS,
   "history": HISTORY, "verify": VERIFY, "repair": REPAIR, "keygen": KEYGEN,
 }  # fmt: skip
-
 # What every command says to what is given in the place of a run; `verify` may look at
 # one that is not finished, and says that it does not hold.
 ON_RUNS = {

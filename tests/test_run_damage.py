@@ -1,82 +1,35 @@
-"""Damage, cheats and obstacles: found, said in one line, and the good state stays."""
+"""Cheats and damage are found, and repaired where that can be proved."""
 
-import contextlib
-import errno
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 from conftest import CONFIG
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_damage_world import (
+  fails,
+  path,  # noqa: F401 (a fixture)
+  run_cli,
+)
 from run_world import (
   IDS,
   do,
-  drop,
   erase,
   files_below,
-  learn,
-  make_run,
   rechain,
-  refit_digest,
-  snapshot,
   unlearn,
 )
 
-import legonet_jax as lego
-from legonet_jax.cli import main as cli
 from legonet_jax.core.digest import digest
 from legonet_jax.core.state import from_arrays, to_arrays
-from legonet_jax.io import lock
 from legonet_jax.runs import (
-  certificate as certificate_lib,
   checkpoint,
   journal,
   repair as repair_lib,
-  rows as rows_lib,
   run as run_lib,
-  service,
-  verify as verify_lib,
 )
 from legonet_jax.runtime import callbacks
-from legonet_jax.store import read as store_read, rows as store_rows
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("made")
-  path = make_run(folder)
-  do(path, unlearn(IDS[:2]))
-  do(path, learn())
-  return folder
-
-
-@pytest.fixture
-def path(made, tmp_path_factory):
-  keep = tmp_path_factory.mktemp("keep") / "copy"
-  snapshot(made, keep)
-  yield made / "run"
-  snapshot(keep, made)
-
-
-def fails(path, **kwargs):
-  """Names of the checks that fail."""
-  report = verify_lib.verify(path, **kwargs)
-  return [check.name for check in report.checks if not check.passed]
-
-
-def run_cli(capsys, *args):
-  code = cli.main([str(a) for a in args])
-  out = capsys.readouterr()
-  if code == 2:
-    *notes, line = out.err.splitlines()
-    assert line.startswith("legonet: error: ")
-    assert all(note.startswith("legonet: note: ") for note in notes)
-    assert not out.out
-  return code, out.out, out.err
+from legonet_jax.store import read as store_read
 
 
 def test_a_sound_run_verifies_in_full(path):
@@ -248,215 +201,3 @@ def test_repair_refuses_where_it_cannot_prove(path):
   erase(path.parent / "store", samples[:1])
   with pytest.raises(run_lib.errors.RunError, match="does not give the state"):
     repair_lib.repair(path)
-
-
-@contextlib.contextmanager
-def small_disk(folder, size):
-  """A tmpfs of `size` bytes; skips where one may not mount."""
-  folder.mkdir()
-  command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-  if os.geteuid() or subprocess.run(command, capture_output=True).returncode:
-    pytest.skip("mounting a small tmpfs needs root")
-  try:
-    yield folder
-  finally:
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(folder):
-  """Uses up all that is free, and gives it back."""
-  with contextlib.suppress(OSError), (folder / "filler").open("wb", 0) as file:
-    while file.write(bytes(4096)):
-      pass
-
-
-def test_a_full_disk_is_one_line_and_the_request_is_finished_later(tmp_path, capsys):
-  with small_disk(tmp_path / "small", "2m") as folder:
-    path = make_run(folder)
-    before = run_lib.load(path).manifest.digest
-    # Room for the request and its line, and not for a checkpoint.
-    (folder / "spare").write_bytes(bytes(16384))
-    fill(folder)
-    (folder / "spare").unlink()
-    code, _, err = run_cli(capsys, "unlearn", path, "--ids", IDS[5])
-    assert code == 2
-    assert "space" in err
-    assert "the request is kept" in err
-    assert run_lib.load(path).manifest.digest == before
-    assert not list((path / "checkpoints").glob(".making*"))
-    fill(folder)  # not even room for a request
-    code, _, err = run_cli(capsys, "unlearn", path, "--ids", IDS[6])
-    assert code == 2
-    assert run_lib.load(path).manifest.digest == before
-    (folder / "filler").unlink()
-    run, _ = do(path)
-    assert run.manifest.digest == refit_digest(np.delete(IDS, 5))
-    journal.read(path / "journal.jsonl")
-
-
-def test_a_full_disk_while_the_journal_is_written_takes_the_line_back(
-  path, monkeypatch
-):
-  """The same as above where nobody may mount, at the most delicate place."""
-  write, sizes = os.write, []
-
-  def full(handle, data):
-    if b'"event": "accepted"' in bytes(data):
-      sizes.append(write(handle, bytes(data)[:10]))
-      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return write(handle, data)
-
-  before = (path / "journal.jsonl").read_bytes()
-  with monkeypatch.context() as patch:
-    patch.setattr(os, "write", full)
-    with pytest.raises(run_lib.errors.RunError, match="space"):
-      do(path, unlearn(IDS[5:6]))
-  assert sizes == [10]
-  assert (path / "journal.jsonl").read_bytes() == before
-  run, _ = do(path)
-  assert IDS[5] not in run.state.ids
-  assert not fails(path, full=True)
-
-
-def test_a_read_only_folder_still_answers_and_says_why_it_cannot_forget(
-  tmp_path, capsys
-):
-  with small_disk(tmp_path / "small", "4m") as folder:
-    path = make_run(folder)
-    remount = ["mount", "-o", "remount,ro", str(folder)]
-    subprocess.run(remount, check=True)
-    code, _, err = run_cli(capsys, "unlearn", path, "--ids", IDS[5])
-    assert code == 2
-    assert "Read-only" in err
-    code, out, _ = run_cli(capsys, "evaluate", path, "--json")
-    assert code == 0
-    assert json.loads(out)["retained_samples"] == len(IDS)
-    assert run_cli(capsys, "verify", path)[0] == 0
-    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
-
-
-def test_two_processes_at_once(path, capsys):
-  with lock.hold(path):
-    code, _, err = run_cli(capsys, "unlearn", path, "--ids", IDS[5])
-    assert code == 2
-    assert f"process {os.getpid()} works on" in err
-    code, out, _ = run_cli(
-      capsys, "unlearn", path, "--ids", IDS[5], "--queue", "--json"
-    )
-    assert code == 0
-    assert json.loads(out)["status"] == "queued"
-    assert run_cli(capsys, "evaluate", path)[0] == 0  # readers are not stopped
-  run, _ = do(path)
-  assert IDS[5] not in run.state.ids
-  assert not fails(path, full=True)
-
-
-def test_a_second_process_is_told_so(path):
-  code = f"from legonet_jax.cli.main import main; main(['heal', {str(path)!r}])"
-  with lock.hold(path):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-  assert done.stderr.startswith(f"legonet: error: process {os.getpid()} works on")
-  assert done.stderr.count("\n") == 1
-
-
-def test_a_certificate_can_be_checked_without_the_run(path, tmp_path, capsys):
-  cert = tmp_path / "certificate.json"
-  assert run_cli(capsys, "verify", path, "--full", "--out", cert)[0] == 0
-  text = cert.read_text()
-  assert not any(str(i) in text for i in IDS if i > 10**6)
-  store = tmp_path / "retained"
-  run = run_lib.load(path)
-  parts = [store_rows.read(rows_lib.resolve(path, s)) for s in run.manifest.stores]
-  store_rows.land(store, store_rows.merge(parts), CONFIG.encoder)
-  shutil.rmtree(path)
-  check = ["verify", "--certificate", cert, "--encodings", store]
-  for more in ([], ["--adapters", "3"], ["--full"]):
-    assert run_cli(capsys, *check, *more)[0] == 0
-  value = json.loads(text)
-  wrong = value["weights"][3].translate(str.maketrans("0123456789", "1234567890"))
-  value["weights"][3] = wrong
-  cert.write_text(json.dumps(value))
-  assert "was changed" in run_cli(capsys, *check)[2]
-  cert.write_bytes(certificate_lib.seal(value))
-  assert run_cli(capsys, *check, "--full")[0] == 1
-  erase(store, run.state.ids[:1])
-  code, out, _ = run_cli(capsys, *check)
-  assert code == 1
-  assert "not the retained samples" in out
-
-
-def test_a_certificate_in_the_run_goes_with_the_state_it_is_about(path, capsys):
-  assert run_cli(capsys, "verify", path, "--adapters", "2")[0] == 0
-  assert (path / "certificate.json").is_file()
-  do(path, unlearn(IDS[5:6]))
-  assert not (path / "certificate.json").exists()
-
-
-def test_all_masked_is_said_and_not_answered(path, capsys):
-  run = run_lib.load(path)
-  model = run.state.model._replace(live=jnp.zeros(CONFIG.num_adapters, bool))
-  assert lego.predict(CONFIG, model, jnp.ones((1, 7))).shape == (1, 3)
-  state = run.state._replace(
-    model=model._replace(weights=jnp.zeros_like(model.weights))
-  )
-  manifest = run.manifest._replace(digest=digest(state), number=9, masked=8)
-  checkpoint.save(path / "checkpoints", state, manifest, callbacks.no_step)
-  code, _, err = run_cli(capsys, "evaluate", path)
-  assert code == 2
-  assert "legonet heal" in err
-
-
-COMMANDS = [
-  "unlearn",
-  "learn",
-  "heal",
-  "compact",
-  "status",
-  "history",
-  "verify",
-  "evaluate",
-  "repair",
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_that_is_no_run_is_left_alone(tmp_path, command, capsys):
-  args = ["--ids", "1"] if command in ("unlearn", "learn") else []
-  assert run_cli(capsys, command, tmp_path / "none", *args)[0] == 2
-  assert not list(tmp_path.iterdir())
-  (tmp_path / "thing").mkdir()
-  (tmp_path / "thing" / "file").write_text("mine")
-  assert run_cli(capsys, command, tmp_path / "thing", *args)[0] == 2
-  assert [p.name for p in files_below(tmp_path)] == ["file"]
-
-
-@pytest.mark.parametrize("how", ["cut", "gone", "empty", "other"])
-@pytest.mark.parametrize("when", ["queued", "accepted"])
-def test_a_damaged_request_is_rejected_and_holds_up_nobody(path, how, when):
-  class StopError(Exception):
-    pass
-
-  def stop(name):
-    if name == when:
-      raise StopError
-
-  drop(path, unlearn(IDS[5:6]))
-  if when == "accepted":
-    with pytest.raises(StopError):
-      do(path, None, stop)
-  file = next((path / "requests").iterdir())
-  if how == "gone":
-    if when == "queued":
-      pytest.skip("a request that is gone before anybody saw it is nowhere")
-    file.unlink()
-  else:
-    data = {"cut": file.read_bytes()[:100], "empty": b"", "other": b"PK" + bytes(90)}
-    file.write_bytes(data[how])
-  session, _ = service.carry_out(path, unlearn(IDS[6:7]))
-  assert IDS[5] in session.run.state.ids
-  assert IDS[6] not in session.run.state.ids
-  entry = next(e for e in session.entries if e["event"] == "rejected")
-  assert entry["reason"] == "DamagedRequestError"
-  assert "make the request again" in session.notes[0]
-  assert not service.unfinished(path)
-  assert not fails(path, full=True)
