@@ -10,7 +10,8 @@ The problems are integers v_i = s_i >> 16 with s_i = (1103515245 s_{i-1} + 12345
 integers is compared by its checksum Σ i v_i mod (2^31 - 1), i = 1, 2, .... Other
 answers are stored in millionths and compared within a tolerance: several times the
 error of float32, and far below the error of a product in TF32 or bfloat16. The stored
-numbers come from an oracle in `tests/test_doctor_answers.py` (Python integers and float64).
+numbers come from an oracle in `tests/test_doctor_answers.py` (Python integers and
+float64).
 """
 
 from collections.abc import Callable, Iterator

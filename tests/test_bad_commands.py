@@ -15,6 +15,7 @@ from bad_world import (
   command,
   place,  # noqa: F401 (a fixture)
   snapshot,
+  world,  # noqa: F401 (a fixture)
 )
 import numpy as np
 import pytest

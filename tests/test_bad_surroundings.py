@@ -12,6 +12,7 @@ from bad_world import (
   command,
   place,  # noqa: F401 (a fixture)
   snapshot,
+  world,  # noqa: F401 (a fixture)
 )
 import jax
 import numpy as np

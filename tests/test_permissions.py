@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 from permissions_world import (
+  made,  # noqa: F401 (a fixture)
   path,  # noqa: F401 (a fixture)
   umask,
 )

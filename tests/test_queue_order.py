@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from queue_world import (
   StopError,
+  made,  # noqa: F401 (a fixture)
   new_store,
   path,  # noqa: F401 (a fixture)
   queue,

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from run_damage_world import (
   fails,
+  made,  # noqa: F401 (a fixture)
   path,  # noqa: F401 (a fixture)
   run_cli,
 )

@@ -19,7 +19,10 @@ from run_world import (
   traces,
   unlearn,
 )
-from runs_world import path  # noqa: F401 (a fixture)
+from runs_world import (
+  made,  # noqa: F401 (a fixture)
+  path,  # noqa: F401 (a fixture)
+)
 
 import legonet_jax as lego
 from legonet_jax import errors

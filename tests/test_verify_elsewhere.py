@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 from permissions_world import (
+  made,  # noqa: F401 (a fixture)
   path,  # noqa: F401 (a fixture)
   umask,
 )
