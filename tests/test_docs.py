@@ -209,6 +209,14 @@ def test_every_example_of_the_page_on_extending_runs():
   assert baseline["info"].shards_trained <= 3
 
 
+def test_the_example_of_the_page_on_measures_runs():
+  page = (ROOT / "docs" / "measures.md").read_text()
+  (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+  scope = {"__name__": "example"}
+  exec(code, scope)
+  assert 50 < scope["unlearned"].test < 100
+
+
 def test_every_public_name_is_in_the_reference():
   pages = (ROOT / "docs" / "reference").glob("*.md")
   told = {*re.findall(r"^::: legonet_jax\.(\w+)$", "".join(map(text_of, pages)), re.M)}

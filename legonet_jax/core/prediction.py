@@ -112,9 +112,9 @@ def adapter_logits(
   """z [B, k, C] of the adapters that encodings e [B, d] activate, and their weights.
 
   Returns:
-    Logits [B, k, C] and weights [B, k]: 1/k' for each of the k' live adapters, else 0.
-    `predict` computes Σ weights · softmax(z), or softmax(Σ weights · z). All logits are
-    in memory at once, so give a few thousand rows at a time.
+    Logits [B, k, C], and weights [B, k], which are 1/k' for the k' live adapters and 0
+    for the others. `predict` computes Σ weights · softmax(z), or softmax(Σ weights · z).
+    All logits are in memory at once, so give a few thousand rows at a time.
 
   Raises:
     ConfigError: if the model was fitted with other settings.

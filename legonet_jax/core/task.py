@@ -87,9 +87,9 @@ class Solver(Protocol):
       progress: called with (samples passed, samples in all).
 
     Returns:
-      W [n, C, d], and a note [m] for each trained adapter: any arrays that the solver
-      can use in the next request, or None. Notes must depend on the members only; they
-      are neither in the digest nor in checkpoints.
+      W [n, C, d], and a note [m] for each trained adapter, which is any arrays that
+      the solver can use in the next request, or None. Notes must depend on the members
+      only; they are neither in the digest nor in checkpoints.
     """
     raise NotImplementedError(
       f"{type(self).__name__} has no method train; see docs/extending.md"
