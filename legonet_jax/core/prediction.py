@@ -113,7 +113,7 @@ def adapter_logits(
 
   Returns:
     Logits [B, k, C], and weights [B, k], which are 1/k' for the k' live adapters and 0
-    for the others. `predict` computes Σ weights · softmax(z), or softmax(Σ weights · z).
+    for the others. `predict` computes Σ weights · softmax(z) or softmax(Σ weights · z).
     All logits are in memory at once, so give a few thousand rows at a time.
 
   Raises:
