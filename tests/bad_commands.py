@@ -1,7 +1,7 @@
 """Bad command lines on a sound world: what is wrong is in the options alone.
 
 Each table is of one command: what follows its name, and a part of the message. What the
-paths lead to is in `test_bad_commands.make_world`.
+paths lead to is in `bad_world.make_world`.
 """
 
 from bad_options import (

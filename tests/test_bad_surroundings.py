@@ -6,8 +6,8 @@ import os
 import pathlib
 import sys
 
-import bad_commands
 import bad_files
+import bad_options
 from bad_world import (
   command,
   place,  # noqa: F401 (a fixture)
@@ -120,7 +120,7 @@ def test_settings_that_cannot_work_leave_no_trace_of_a_run(place, monkeypatch, c
 def test_a_damaged_image_leaves_no_folder_behind(place, capsys):
   bad_files.picture("dog/1.png", b"one\n")
   before = snapshot()
-  line = f"encode --dataset photos {bad_commands.IMAGES} --out a/b/x"
+  line = f"encode --dataset photos {bad_options.IMAGES} --out a/b/x"
   assert command(line) == 2
   assert snapshot() == before
   assert command(line.replace("--json", "")) == 2  # no bar where nobody sees it move

@@ -159,7 +159,7 @@ def test_a_request_of_another_user_waits_for_him_and_holds_up_nobody(path, monke
   monkeypatch.setattr(requests_lib, "read", refuse)
   session, _ = service.carry_out(path, unlearn(IDS[6:7]))
   assert IDS[6] not in session.run.state.ids
-  assert any("nobody else" in note for note in session.notes)
+  assert any("only the user who made it" in note for note in session.notes)
   monkeypatch.undo()
   run, _ = do(path)
   assert IDS[5] not in run.state.ids
