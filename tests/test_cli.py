@@ -140,8 +140,8 @@ def test_the_defaults_that_help_names_are_the_librarys(capsys):
   text = " ".join(capsys.readouterr().out.split())
   cfg, sgd = lego.LegoConfig(num_classes=2), lego.Sgd()
   for said in (
-    f"--adapters N n ({cfg.num_adapters})",
-    f"--top-k K k ({cfg.top_k})",
+    f"number of adapters ({cfg.num_adapters})",
+    f"adapters per sample ({cfg.top_k})",
     f"order ({cfg.seed})",
     f"is forgotten ({cfg.key_policy})",
     f"ξ ({cfg.key_noise})",

@@ -34,6 +34,9 @@ def test_arguments_in_the_wrong_place_are_named(samples, state):
     "give a LegoConfig first": lambda: lego.fit(samples, CONFIG),
     "give what `fit` returns": lambda: lego.unlearn(CONFIG, state.model, samples, [1]),
     "a Model is not a state": lambda: lego.digest(state.model),
+    "is not a state; give": lambda: lego.save("m", CONFIG, state.model),
+    "settings are not JSON": lambda: lego.config_from_json({}),
+    "not row numbers": lambda: lego.unlearn(CONFIG, state, samples, [3]),
   }
   for message, call in calls.items():
     with pytest.raises(errors.LegoError, match=message) as raised:

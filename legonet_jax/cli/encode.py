@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     "--batch", type=int, help="images per step (default on a CPU: 16 at 224, 128 at 64)"
   )
   add("--compute", choices=("float32", "bfloat16"), default="float32")
-  add("--storage", choices=("float32", "float16"), default="float32")
+  add("--storage", choices=("float32", "float16"), default="float32",
+      help="type of the stored encodings (float32)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

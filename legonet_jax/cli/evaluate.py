@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
   common.add_run(parser)
   add = parser.add_argument
-  add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz")
+  add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz",
+      help="other samples with labels (the run's test samples)")  # fmt: skip
   add("--label-numbers", action="store_true",
       help="labels of the .npz are the run's own numbers")  # fmt: skip
 

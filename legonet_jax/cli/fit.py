@@ -31,15 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   add("store", type=pathlib.Path, metavar="STORE",
       help="made by encode or import-encodings")  # fmt: skip
   add("--out", required=True, type=pathlib.Path, metavar="RUN", help="the new run")
-  add("--adapters", type=int, metavar="N", help="n (100)")
-  add("--top-k", type=int, metavar="K", help="k (10)")
+  add("--adapters", type=int, metavar="N", help="number of adapters (100)")
+  add("--top-k", type=int, metavar="K", help="adapters per sample (10)")
   add("--classes", type=int, metavar="C", help="labels 0 ... C-1 (largest label + 1)")
   add("--seed", type=int, help="of keys, weights and order (0)")
   add("--key-policy", choices=("replace", "given"),
       help="what happens when an anchor is forgotten (replace)")  # fmt: skip
   add("--keys", type=pathlib.Path, metavar="FILE.npy",
       help="keys [N, d] from public data, for --key-policy given")  # fmt: skip
-  add("--key-noise", type=float, help="ξ (0.01)")
+  add("--key-noise", type=float, help="noise on keys, ξ (0.01)")
   add("--feature-map", choices=("auto", "l2", "sqrt", "none"),
       help="auto: sqrt for ridge, l2 for sgd")  # fmt: skip
   add("--feature-range", type=float, help="needed for --feature-map none")

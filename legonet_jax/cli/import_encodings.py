@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   add("file", type=pathlib.Path, metavar="FILE.npz")
   add("--out", required=True, type=pathlib.Path, metavar="DIR", help="the new store")
   add("--encoder", default="unknown", help="a name to keep in meta.json (unknown)")
-  add("--storage", choices=("float32", "float16"), default="float32")
+  add("--storage", choices=("float32", "float16"), default="float32",
+      help="type of the stored encodings (float32)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,12 +64,14 @@ def run(args: argparse.Namespace) -> int:
     "imported": args.file.name,
     "imported_sha256": lego.io.download.sha256_of(source),
   }
-  lego.store.make.write_table(args.out, table._replace(encodings=rows), how)
+  store = lego.store.make.write_table(args.out, table._replace(encodings=rows), how)
+  count, dim = store.encodings.shape
   if args.json:
-    result = {"store": str(args.out), "samples": rows.shape[0], "dim": rows.shape[1]}
-    print(json.dumps(result))
+    print(json.dumps({"store": str(args.out), "samples": count, "dim": dim}))
   else:
-    print(f"{args.out}: {rows.shape[0]} encodings of width {rows.shape[1]}")
+    gone = len(rows) - count
+    erased = f"; {gone} erased rows stay erased" if gone else ""
+    print(f"{args.out}: {count} encodings of width {dim}{erased}")
   return 0
 
 

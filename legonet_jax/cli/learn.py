@@ -28,7 +28,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
   common.add_run(parser)
-  parser.add_argument("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz")
+  parser.add_argument("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz",
+                      help="new samples with labels")  # fmt: skip
   request.add_ids(parser.add_mutually_exclusive_group())
   parser.add_argument("--label-numbers", action="store_true",
                       help="labels of the .npz are the run's own numbers")  # fmt: skip

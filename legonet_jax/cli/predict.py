@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
   common.add_run(parser)
   add = parser.add_argument
-  add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz", required=True)
+  add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz", required=True,
+      help="what to classify; needs no labels")  # fmt: skip
   add("--split", choices=(*_SPLITS, "all"), default="all", help="which rows (all)")
   add("--ids", type=int, nargs="+", metavar="ID", help="only these rows")
   add("--out", type=pathlib.Path, metavar="FILE.npz",

@@ -25,8 +25,12 @@ fails.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the options of the command."""
-  parser.add_argument("--adapters", type=int, default=100, metavar="N", help="n (100)")
-  parser.add_argument("--top-k", type=int, default=10, metavar="K", help="k (10)")
+  parser.add_argument(
+    "--adapters", type=int, default=100, metavar="N", help="number of adapters (100)"
+  )
+  parser.add_argument(
+    "--top-k", type=int, default=10, metavar="K", help="adapters per sample (10)"
+  )
   parser.add_argument(
     "--forget", type=int, default=100, metavar="M", help="M random samples (100)"
   )

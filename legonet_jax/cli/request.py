@@ -85,6 +85,8 @@ def carry_out_command(
     **{k: v for k, v in entry.items() if k in _SHOWN},
   }
   common.show(args, value, _tell(value))
+  if session.run.manifest.masked == session.run.cfg.num_adapters:
+    common.note("no adapter is left to answer; run `legonet heal` before predictions")
   return 0
 
 

@@ -187,7 +187,7 @@ def _check_held(
       )
     raise errors.UnknownIdError(
       f"no sample has id {missing}: it never existed, or was forgotten and dropped;"
-      " check the request's ids"
+      " check the request's ids (they are ids, not row numbers)"
     )
   if len(wanted) == retained_lib.count(state.retained):
     raise errors.TooFewSamplesError(

@@ -130,8 +130,8 @@ def new_rows(
     missing = rows_lib.lost(source, request.ids)
     if len(missing) and (len(missing) == len(request.ids) or not queued):
       raise errors.UnknownIdError(
-        f"no sample with id {missing[0]} in {', '.join(source.stores)}; check the"
-        " request"
+        f"no sample with id {missing[0]} in {', '.join(source.stores)}; check the ids,"
+        " or bring erased rows again with --encodings"
       )
     new = rows_lib.table(run.cfg, source, np.setdiff1d(request.ids, missing))
   width = run.state.model.keys.shape[1]

@@ -36,7 +36,7 @@ def config_from_json(text: str) -> LegoConfig:
   """
   try:
     value = json.loads(text)
-  except (ValueError, RecursionError) as e:
+  except (ValueError, RecursionError, TypeError) as e:
     raise errors.ConfigError(f"settings are not JSON ({e})") from None
   return parse_config(value)
 

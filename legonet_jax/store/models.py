@@ -50,6 +50,10 @@ def save(
     ConfigError: if the settings are not the state's, or hold a function.
     StoreError: if the folder exists already, or cannot be written.
   """
+  if not isinstance(state, LegoState):
+    raise errors.ConfigError(
+      f"a {type(state).__name__} is not a state; give what `fit` returns first"
+    )
   if not np.array_equal(state.settings, fingerprint(cfg)):
     raise errors.ConfigError(
       "the state was made with other settings; pass the settings of the fit"
