@@ -34,7 +34,10 @@ from benchmarks.environments import Place, StepError
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("0.9.2", "0.10.1", "newest")
-_NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "dist")
+_NOT_COPIED = (
+  ".git", ".*cache", ".hypothesis", ".venv", "__pycache__", "*.egg-info", "build",
+  "dist", "site",
+)  # fmt: skip
 _COUNTS = ("passed", "failed", "skipped", "seconds")
 _COLUMNS = ("python", "jax", "numpy", "doctor", *_COUNTS)
 _VERSION = "import platform; print(platform.python_version())"
