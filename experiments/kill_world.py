@@ -60,7 +60,11 @@ def make_request(world: KillWorld, kind: str, held: set[int], rng: Any) -> Any:
     spare = np.flatnonzero(~np.isin(world.ids, [*held]))
     at = rng.choice(spare, min(len(spare), 3), replace=False)
     return requests_lib.make(
-      "learn", world.ids[at], encodings=world.encodings[at], labels=world.labels[at]
+      "learn",
+      world.ids[at],
+      encodings=world.encodings[at],
+      labels=world.labels[at],
+      relearn=True,
     )
   return requests_lib.make("heal" if kind == "heal" else "compact")
 

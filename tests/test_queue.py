@@ -52,6 +52,17 @@ def test_a_run_goes_on_after_another_has_erased_a_row_of_their_store(path, capsy
   assert sound(other)
 
 
+def test_erased_rows_that_a_waiting_request_names_are_forgotten_once(path):
+  """`--erased` names what the stores lack, and some of it may be waiting already."""
+  other = path.parent / "other"
+  queue(path, unlearn(IDS[[7]]))
+  assert run_cli("unlearn", other, "--ids", IDS[7], IDS[8]) == 0
+  assert run_cli("unlearn", path, "--erased") == 0
+  assert set(run_lib.load(path).state.ids) == set(np.delete(IDS, [7, 8]))
+  assert not service.unfinished(path)
+  assert sound(path)
+
+
 def new_samples(numbers):
   rows = encodings(len(numbers), seed=11)
   wanted = np.asarray(numbers, np.int64)

@@ -55,14 +55,21 @@ def run(args: argparse.Namespace) -> int:
     raise errors.ConfigError(f"--defer-over is {args.defer_over}; give 0 or more")
   if args.seed < 0:
     raise errors.ConfigError(f"--seed is {args.seed}; give 0 or more")
-  try:
-    return request.carry_out_command(
-      args,
-      "unlearn",
-      lambda run: lego.runs.requests.make(
-        "unlearn", _select(args, run), defer=args.defer, defer_over=args.defer_over
-      ),
+
+  def make(run: lego.runs.run.Run) -> lego.runs.requests.Request:
+    ids = _select(args, run)
+    return lego.runs.requests.make(
+      "unlearn", ids, defer=args.defer, defer_over=args.defer_over
     )
+
+  try:
+    try:
+      return request.carry_out_command(args, "unlearn", make)
+    except errors.UnknownIdError:
+      if not args.erased:
+        raise
+      # A waiting request named some of these rows, and is carried out by now.
+      return request.carry_out_command(args, "unlearn", make)
   except _NothingLostError as e:
     value = {"kind": "unlearn", "status": "nothing to do", "count": 0}
     common.show(args, value, str(e))
