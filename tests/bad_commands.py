@@ -21,7 +21,8 @@ from bad_options import (
 CERTIFIED = "--certificate certificate.json --encodings store"
 PREDICT = {
   "run": "required: --encodings",
-  "run --encodings none": "neither an encoding store nor an .npz",
+  "run --encodings none": "no file none; check the path",
+  "run --encodings none.npz": "no file none.npz; check the path",
   "run --encodings run": "neither an encoding store nor an .npz",
   "run --encodings empty": "neither an encoding store nor an .npz",
   "run --encodings fifo": "not a regular file",
@@ -29,7 +30,7 @@ PREDICT = {
   "run --encodings words.txt": "not a readable .npz",
   "run --encodings images.npz": "no array 'encodings'",
   "run --encodings wide.npz": "encodings have shape",
-  f"run --encodings '{ODD}'": r"\x1b[31mred line\udcff is neither",
+  f"run --encodings '{ODD}'": r"no file \x1b[31mred line\udcff",
   "run --encodings store --split both": "invalid choice: 'both'",
   "run --encodings new.npz --split test": "no such rows",
   "run --encodings store --ids": "expected at least one argument",
@@ -50,7 +51,7 @@ PREDICT = {
   "run --encodings store --out all.npz/x.npz": "no folder all.npz",
 }
 EVALUATE = {
-  "run --encodings none": "neither an encoding store nor an .npz",
+  "run --encodings none": "no file none; check the path",
   "run --encodings empty": "neither an encoding store nor an .npz",
   "run --encodings words.txt": "not a readable .npz",
   "run --encodings fifo": "not a regular file",
@@ -119,7 +120,7 @@ LEARN = {
   "run --ids 130 130": "id 130 is named twice",
   "run --ids-file none.txt": "no file none.txt",
   "run --ids-file words.txt": "not a list of ids",
-  "run --encodings none.npz": "neither an encoding store nor an .npz",
+  "run --encodings none.npz": "no file none.npz; check the path",
   "run --encodings empty": "neither an encoding store nor an .npz",
   "run --encodings run": "neither an encoding store nor an .npz",
   "run --encodings fifo": "not a regular file",
@@ -175,7 +176,7 @@ HISTORY = {
 }
 VERIFY = {
   "": "name a run, or a --certificate",
-  f"run {CERTIFIED}": "name a run, or a --certificate",
+  f"run {CERTIFIED}": "name a run, or a --certificate with --encodings, not both",
   "run --adapters -1": "--adapters is -1",
   "run --adapters 5": "give 1 to 4",
   f"run --adapters {HUGE}": "give 1 to 4",
@@ -205,7 +206,7 @@ VERIFY = {
   "--certificate run/run.json --encodings store": "is not a certificate",
   "--certificate run/head.json --encodings store": "a signed head, not a certificate",
   f"--certificate '{ODD}' --encodings store": r"no file \x1b[31mred line\udcff",
-  "--certificate certificate.json --encodings none": "neither an encoding store",
+  "--certificate certificate.json --encodings none": "no file none; check the path",
   "--certificate certificate.json --encodings run": "neither an encoding store",
   "--certificate certificate.json --encodings fifo": "not a regular file",
   "--certificate certificate.json --encodings far.npz": "label 3 in row",
@@ -216,6 +217,11 @@ VERIFY = {
   f"{CERTIFIED} --ids-file none.txt": "no file none.txt",
   f"{CERTIFIED} --ids-file words.txt": "not a list of ids",
   f"{CERTIFIED} --ids-file unknown.txt": "no sample with id 7",
+  f"{CERTIFIED} none": "no file none",
+  f"{CERTIFIED} store": "id 100 is in store and in store; name each store once",
+  f"{CERTIFIED} --encodings all.npz": "id 100 is in store and in all.npz",
+  f"{CERTIFIED} wide.npz": "encodings have width 8, the others 7",
+  f"{CERTIFIED} new.npz --ids-file unknown.txt": "store, new.npz has no sample with id",
   f"{CERTIFIED} --public-key none.pub": "no key file none.pub",
   f"{CERTIFIED} --out x": "--out goes with RUN only",
   f"{CERTIFIED} --sign-key signing.key": "--sign-key goes with RUN only",

@@ -185,7 +185,7 @@ BAD = {
   "not ids": (["unlearn", "RUN", "--ids-file", "all.npz"], "not a text file"),
   "too many": (["unlearn", "RUN", "--random", "70"], "give 1 to 60"),
   "too few left": (["unlearn", "RUN", "--random", "55"], "5 samples would be left"),
-  "no such file": (["learn", "RUN", "--encodings", "none.npz"], "neither"),
+  "no such file": (["learn", "RUN", "--encodings", "none.npz"], "no file none.npz"),
   "learn nothing": (["learn", "RUN"], "--ids"),
   "run there": (["fit", "store", "--out", "RUN"], "is a run already"),
   "no store": (["fit", "none", "--out", "x"], "no encoding store"),

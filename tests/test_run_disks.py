@@ -19,7 +19,11 @@ from run_damage_world import (
   run_cli,
 )
 from run_world import (
+  ENCODINGS,
   IDS,
+  LABELS,
+  NEW,
+  NEW_IDS,
   do,
   drop,
   erase,
@@ -177,6 +181,46 @@ def test_a_certificate_can_be_checked_without_the_run(path, tmp_path, capsys):
   code, out, _ = run_cli(capsys, *check)
   assert code == 1
   assert "not the retained samples" in out
+
+
+def test_a_certificate_of_a_run_that_has_learned_is_checked_from_its_stores(
+  path, tmp_path, capsys
+):
+  """They stay several: the fit's store, and one below learned/ for each .npz."""
+  do(path, unlearn(NEW_IDS[:1]))
+  cert = tmp_path / "certificate.json"
+  assert run_cli(capsys, "verify", path, "--full", "--out", cert)[0] == 0
+  run = run_lib.load(path)
+  first, own = (rows_lib.resolve(path, store) for store in run.manifest.stores)
+  assert own.parent == path / "learned"
+  check = ["verify", "--full", "--certificate", cert, "--encodings", first]
+  for more in ([own], ["--encodings", own]):
+    code, out, _ = run_cli(capsys, *check, *more)
+    assert code == 0
+    assert "FAIL" not in out
+  code, out, _ = run_cli(capsys, *check)
+  assert code == 1
+  assert "not the retained samples" in out
+  (tmp_path / "ids.txt").write_text("\n".join(map(str, run.state.ids)))
+  assert run_cli(capsys, *check, own, "--ids-file", tmp_path / "ids.txt")[0] == 0
+
+
+def test_stores_of_one_certificate_are_matched_by_their_class_names(tmp_path, capsys):
+  """Each store has its own numbers of the classes, and the run has others."""
+  rows = {"encodings": ENCODINGS, "labels": LABELS, "ids": IDS}
+  np.savez(tmp_path / "first.npz", **rows, classes=["cat", "dog", "owl"])
+  lego.make_store(
+    tmp_path / "new", NEW[0], NEW[1], NEW_IDS, classes=["owl", "cat", "dog"]
+  )
+  store, path, cert = (tmp_path / name for name in ("store", "run", "c.json"))
+  for words in (
+    ["import-encodings", tmp_path / "first.npz", "--out", store],
+    ["fit", store, "--out", path, "--adapters", 8, "--top-k", 2],
+    ["learn", path, "--encodings", tmp_path / "new"],
+    ["verify", path, "--full", "--out", cert],
+    ["verify", "--certificate", cert, "--full", "--encodings", store, tmp_path / "new"],
+  ):
+    assert run_cli(capsys, *words)[0] == 0, words
 
 
 def test_a_certificate_in_the_run_goes_with_the_state_it_is_about(path, capsys):

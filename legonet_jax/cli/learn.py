@@ -20,7 +20,7 @@ Labels are matched by class names. A sample that the run has forgotten is refuse
 --allow-relearn to bring it back.
 
 examples:
-  legonet learn run --encodings new.npz
+  legonet learn run --encodings new.npz    # with classes in it, or --label-numbers
   legonet learn run --encodings new_store --ids 70001 70002
 """
 

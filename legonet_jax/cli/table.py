@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import functools
+import itertools
 import pathlib
 from typing import Any, NamedTuple
 
@@ -27,13 +30,15 @@ def read_table(path: pathlib.Path, labels: bool = True) -> InputTable:
     labels: whether an `.npz` needs labels.
 
   Raises:
-    DataError: if `path` is neither, or a column is wrong.
+    DataError: if `path` is neither, is not there, or has a wrong column.
   """
   if lego.store.read.is_store(path):
     found = lego.store.rows.read(path)
     lego.data.encodings.check_numbers(path, found.encodings)
     return InputTable(found, lego.store.read.classes_of(path))
-  if path.is_dir() or not path.exists():
+  if not path.exists():
+    raise errors.DataError(f"no file {path}; check the path")
+  if path.is_dir():
     raise errors.DataError(f"{path} is neither an encoding store nor an .npz file")
   table = lego.data.encodings.read_encodings(path, labels)
   rows = lego.store.rows.StoreRows(
@@ -53,12 +58,17 @@ def take_ids(
   rows: lego.store.rows.StoreRows, ids: lego.core.ids.Ids, where: pathlib.Path
 ) -> lego.store.rows.StoreRows:
   """The rows of `ids` [m]; raises UnknownIdError if one is missing."""
-  unknown = np.setdiff1d(ids, rows.ids)
+  _require_ids(ids, rows.ids, str(where))
+  return take(rows, np.isin(rows.ids, ids))
+
+
+def _require_ids(ids: lego.core.ids.Ids, held: lego.core.ids.Ids, where: str) -> None:
+  """Raises UnknownIdError if one of `ids` is not among those that `where` holds."""
+  unknown = np.setdiff1d(ids, held)
   if len(unknown):
     raise errors.UnknownIdError(
       f"{where} has no sample with id {unknown[0]}; check the ids"
     )
-  return take(rows, np.isin(rows.ids, ids))
 
 
 def match_labels(
@@ -95,3 +105,43 @@ def match_labels(
     table.rows.labels, table.classes, classes, str(where)
   )
   return table.rows._replace(labels=labels)
+
+
+def read_samples(
+  cfg: lego.LegoConfig,
+  paths: Sequence[pathlib.Path],
+  ids: lego.core.ids.Ids | None,
+  classes: Sequence[str] | None,
+) -> lego.Samples:
+  """The samples of one model, from all stores and `.npz` files that hold some of them.
+
+  Args:
+    cfg: the model's settings.
+    paths: the stores and files.
+    ids: [m] which samples; all training rows if not given.
+    classes: the model's names of labels 0 ... C-1, if it has any.
+
+  Raises:
+    DuplicateIdError: if an id is in two of them, or named twice.
+    UnknownIdError: if one of `ids` is in none of them.
+  """
+  tables = [read_table(path) for path in paths]
+  for i, j in itertools.combinations(range(len(paths)), 2):
+    twice = np.intersect1d(tables[i].rows.ids, tables[j].rows.ids)
+    if len(twice):
+      raise errors.DuplicateIdError(
+        f"id {twice[0]} is in {paths[i]} and in {paths[j]}; name each store once, and"
+        " only stores of one run"
+      )
+  if ids is not None:
+    held = np.concatenate([table.rows.ids for table in tables])
+    _require_ids(lego.core.samples.check_ids(ids), held, ", ".join(map(str, paths)))
+  parts = []
+  for path, (rows, names) in zip(paths, tables, strict=True):
+    train = rows.split == lego.data.dataset.TRAIN
+    rows = take(rows, train if ids is None else np.isin(rows.ids, ids))
+    labels = rows.labels
+    if classes is not None and names is not None:
+      labels = lego.store.rows.renumber(labels, names, tuple(classes), str(path))
+    parts.append(lego.make_samples(cfg, rows.encodings, labels, rows.ids))
+  return functools.reduce(lego.append, parts)

@@ -18,7 +18,8 @@ adapters again and compares bits; --full trains all of them. Both write a certif
 every check passes. Exit code 1 if a check fails.
 
 With --certificate and --encodings it checks a certificate without the run, for anybody
-who has the retained encodings. By default it trains 20 random adapters again.
+who has the retained encodings. By default it trains 20 random adapters again. A run
+that has learned has several stores (`legonet status RUN` names them): give them all.
 
 examples:
   legonet verify run
@@ -26,6 +27,7 @@ examples:
   legonet verify run --full --out certificate.json --sign-key signing.key
   legonet verify run --since certificate.json --public-key signing.key.pub
   legonet verify --certificate certificate.json --encodings retained_store --full
+  legonet verify --certificate certificate.json --encodings store run/learned/*
 """
 
 _SAMPLE = 20
@@ -50,8 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   add("--public-key", type=pathlib.Path, metavar="FILE",
       help="the key that must have signed the head or the certificate")  # fmt: skip
   add("--certificate", type=pathlib.Path, metavar="FILE", help="check this certificate")
-  add("--encodings", type=pathlib.Path, metavar="STORE|FILE.npz",
-      help="the retained samples, for --certificate")  # fmt: skip
+  add("--encodings", type=pathlib.Path, nargs="+", action="extend",
+      metavar="STORE|FILE.npz",
+      help="the retained samples, for --certificate; in one or more stores or"
+      " files")  # fmt: skip
   add("--ids-file", type=pathlib.Path, metavar="FILE",
       help="which rows of --encodings are retained (all training rows)")  # fmt: skip
   add("--keys", type=pathlib.Path, metavar="FILE.npy",
@@ -61,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
   """Runs the command; 0 if everything holds, else 1."""
   if (args.path is None) == (args.certificate is None):
-    raise errors.ConfigError("name a run, or a --certificate with --encodings")
+    both = "" if args.path is None else ", not both"
+    raise errors.ConfigError(f"name a run, or a --certificate with --encodings{both}")
   which = "RUN" if args.certificate is not None else "--certificate"
   for name in _ONLY_WITH[which]:
     if getattr(args, name.replace("-", "_")):
@@ -209,15 +214,9 @@ def _verify_certificate(args: argparse.Namespace) -> int:
   if not checks[-1].passed:
     return _report(args, checks, None)
   cfg = lego.runs.certificate.config_of(claimed)
-  table = table_lib.read_table(args.encodings)
-  rows = _retained(args, table)
+  ids = None if args.ids_file is None else common.read_ids_file(args.ids_file)
   classes = claimed.get("classes")
-  if classes is not None and table.classes is not None:
-    labels = lego.store.rows.renumber(
-      rows.labels, table.classes, tuple(classes), str(args.encodings)
-    )
-    rows = rows._replace(labels=labels)
-  samples = lego.core.samples.make_samples(cfg, rows.encodings, rows.labels, rows.ids)
+  samples = table_lib.read_samples(cfg, args.encodings, ids, classes)
   keys = None
   if cfg.key_policy == "given":
     if args.keys is None:
@@ -237,16 +236,6 @@ def _verify_certificate(args: argparse.Namespace) -> int:
       " not checked; --full checks them"
     )
   return _report(args, checks, None)
-
-
-def _retained(
-  args: argparse.Namespace, table: table_lib.InputTable
-) -> lego.store.rows.StoreRows:
-  rows = table.rows
-  if args.ids_file is None:
-    return table_lib.take(rows, rows.split == lego.data.dataset.TRAIN)
-  wanted = lego.core.samples.check_ids(common.read_ids_file(args.ids_file))
-  return table_lib.take_ids(rows, wanted, args.encodings)
 
 
 def _report(
