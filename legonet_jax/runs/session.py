@@ -6,6 +6,7 @@ from typing import NamedTuple
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.io import durable
+from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
   journal,
@@ -42,8 +43,9 @@ class Session(NamedTuple):
   held: set[str]
 
 
-def open_session(path: pathlib.Path, on_step: OnStep = no_step) -> Session:
+def open_session(path: PathLike, on_step: OnStep = no_step) -> Session:
   """Opens a run whose lock the caller holds, and removes leftovers of a crash."""
+  path = pathlib.Path(path)
   layout = Layout(path)
   layout_lib.read_settings(layout)
   entries = journal.read(layout.journal)
