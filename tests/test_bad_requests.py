@@ -11,6 +11,7 @@ import pytest
 
 import legonet_jax as lego
 from legonet_jax import errors
+from legonet_jax.runs import requests
 
 
 def forget(ids):
@@ -76,6 +77,36 @@ def test_bad_requests_are_refused_and_the_state_is_untouched(name, samples, stat
   assert lego.digest(state) == before
   for mine, then in zip(samples, table, strict=True):
     np.testing.assert_array_equal(mine, then)
+
+
+BAD_OF_RUNS = {
+  "nothing": (("unlearn", []), errors.EmptyRequestError, "at least one id"),
+  "no ids": (("unlearn",), errors.EmptyRequestError, "at least one id"),
+  "learning nothing": (("learn", []), errors.EmptyRequestError, "at least one id"),
+  "a float id": (("unlearn", [1.5]), errors.SampleError, "list of integers"),
+  "a word": (("unlearn", ["a"]), errors.SampleError, "list of integers"),
+  "a mask": (("unlearn", [True, False]), errors.SampleError, "list of integers"),
+  "a table of ids": (("unlearn", [KNOWN]), errors.SampleError, "list of integers"),
+  "an id twice": (("unlearn", [5, 5]), errors.DuplicateIdError, "5 is named twice"),
+  "another kind": (("forget", KNOWN), errors.ConfigError, "'forget'; give one of unl"),
+  "no kind": ((None, KNOWN), errors.ConfigError, "kind is None"),
+  "kinds": ((["unlearn"], KNOWN), errors.ConfigError, "kind is .'unlearn'."),
+}
+
+
+@pytest.mark.parametrize("name", BAD_OF_RUNS)
+def test_a_request_that_no_run_could_carry_out_is_refused_when_it_is_made(name):
+  words, kind, message = BAD_OF_RUNS[name]
+  with pytest.raises(kind, match=message) as caught:
+    requests.make(*words)
+  assert "\n" not in str(caught.value)
+
+
+def test_a_request_to_a_run_keeps_its_ids_in_order_as_int64():
+  made = requests.make("unlearn", np.asarray([9, 3], np.int32))
+  assert made.ids.dtype == np.int64
+  assert made.ids.tolist() == [9, 3]
+  assert requests.make("heal").ids.tolist() == []
 
 
 def test_a_sample_forgotten_already_is_named_as_such(samples, state):

@@ -16,9 +16,10 @@ import secrets
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
+from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.ids import Ids
 from legonet_jax.io import durable, lock, untrusted
 from legonet_jax.runs import journal
@@ -58,9 +59,27 @@ class Request(NamedTuple):
   labels: NDArray[np.int32] | None = None
 
 
-def make(kind: Kind, ids: Ids | None = None, **rest: Any) -> Request:
-  """A request with a salt of its own."""
-  wanted = np.zeros(0, np.int64) if ids is None else ids
+def make(kind: Kind, ids: ArrayLike | None = None, **rest: Any) -> Request:
+  """A request with a salt of its own.
+
+  Args:
+    kind: `unlearn`, `learn`, `heal` or `compact`.
+    ids: [m] integers, which samples; at least one to `unlearn` or `learn`.
+    **rest: other fields of the request.
+
+  Raises:
+    ConfigError: if there is no such kind of request.
+    EmptyRequestError: if there is no id to `unlearn` or `learn`.
+    SampleError: if the ids are not integers.
+    DuplicateIdError: if an id occurs twice.
+  """
+  if kind not in KINDS:
+    raise errors.ConfigError(
+      f"kind is {errors.brief(kind)}; give one of {', '.join(KINDS)}"
+    )
+  wanted = samples_lib.check_ids([] if ids is None else ids)
+  if kind in ("unlearn", "learn") and not len(wanted):
+    raise errors.EmptyRequestError("the request names no sample; give at least one id")
   return Request(kind, wanted, secrets.token_bytes(32), **rest)
 
 
