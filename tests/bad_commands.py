@@ -62,6 +62,8 @@ EVALUATE = {
   "named --encodings far.npz --label-numbers": "label 3",
   "named --encodings other_names.npz": "class 'emu'",
   "run --label-number 3": "unrecognized arguments: 3",
+  "run --import own_solver": "own_solver; put --import before the command",
+  "run --import=own_solver": "own_solver; put --import before the command",
 }
 UNLEARN = {
   "run": "one of the arguments --ids --ids-file --class --random --erased is required",

@@ -94,6 +94,21 @@ def test_a_command_that_finds_its_executables_in_the_cache_says_nothing_of_it(tm
     assert list((tmp_path / "cache" / "xla").rglob("*-cache"))
 
 
+@pytest.mark.parametrize(
+  ("before", "after"), [(None, "3"), ("1", "3"), ("0", "0"), ("2", "2"), ("3", "3")]
+)
+def test_xla_is_quiet_also_below_a_process_that_has_imported_jax(
+  monkeypatch, capsys, before, after
+):
+  """JAX sets 1 for all its children; any other level is somebody's wish."""
+  monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+  if before is not None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", before)
+  with pytest.raises(SystemExit):
+    cli.main(["--version"])
+  assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == after
+
+
 def test_a_ctrl_c_during_imports_is_one_line(monkeypatch, capsys):
   def interrupted(*_):
     raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import importlib
 import io
 import os
+import re
 import sys
 from typing import NoReturn
 
@@ -40,6 +41,8 @@ class _Parser(argparse.ArgumentParser):
   """A parser that reports errors in one line, as the commands do."""
 
   def error(self, message: str) -> NoReturn:
+    if re.match("unrecognized arguments:.* --import\\b", message):
+      message += "; put --import before the command"
     console.complain(f"{message}; see `{self.prog} --help`")
     self.exit(2)
 
@@ -80,8 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs one command and returns its exit code."""
   # On most Intel processors XLA mistakes executables from its own cache for foreign
   # ones and prints pages of warnings (openxla/xla 44565). Real failures are exceptions.
-  # JAX reads this variable when it is imported.
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  # JAX reads this variable when it is imported, and sets it to 1 if it is not set. So a
+  # 1 comes most often from a Python process that has started this one.
+  if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
   _prepare_output()
   begun = False
   try:
