@@ -166,6 +166,28 @@ def test_options_that_the_solver_does_not_have_are_refused(
   assert not new.exists()
 
 
+SOLVERS = {
+  "no train": ("@dataclass\nclass B(Solver): pass", "has no method train of its own"),
+  "no solver": ("@dataclass\nclass B: pass", "has no method train of its own"),
+  "not Python": ("class B(Solver:\n  pass", "its code is not Python ("),
+  "indented": ("class B:\npass", "its code is not Python ("),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_module_that_holds_no_solver_is_one_line(
+  run, capsys, tmp_path, monkeypatch, name
+):
+  code, said = SOLVERS[name]
+  module = f"broken_{name.replace(' ', '_')}"
+  head = "from dataclasses import dataclass\nfrom legonet_jax import Solver\n"
+  (tmp_path / f"{module}.py").write_text(head + code)
+  monkeypatch.syspath_prepend(tmp_path)
+  words = ["fit", tmp_path / "store", "--out", tmp_path / "x", "--solver"]
+  assert said in say(capsys, *words, f"{module}:B", code=2)
+  assert not (tmp_path / "x").exists()
+
+
 def test_a_class_goes_as_a_whole(run, capsys):
   y = labels()
   done = say(capsys, "unlearn", run, "--class", 1, "--json")

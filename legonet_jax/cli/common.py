@@ -32,6 +32,10 @@ def import_own(modules: Sequence[str], option: str = "--import") -> None:
         f"{option} {name} cannot be imported ({e}); give the name of a module, without"
         " .py, that is installed or in this folder"
       ) from None
+    except SyntaxError as e:
+      raise errors.ConfigError(
+        f"{option} {name} cannot be imported: its code is not Python ({e}); correct it"
+      ) from None
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

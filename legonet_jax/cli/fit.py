@@ -162,6 +162,11 @@ def _own_solver(args: argparse.Namespace) -> Any:
     raise errors.ConfigError(
       f"{module} has no dataclass {name}; a solver must be one, see docs/extending.md"
     )
+  train = getattr(kind, "train", None)
+  if not callable(train) or train is lego.Solver.train:
+    raise errors.ConfigError(
+      f"{name} has no method train of its own; write one, see docs/extending.md"
+    )
   fields: dict[str, Any] = {}
   for text in args.fields:
     field, equals, value = text.partition("=")
