@@ -49,7 +49,7 @@ def test_accepted_requests_are_finished_by_whatever_comes_next(
   capsys.readouterr()
   assert cli.main(["status", str(run), "--json"]) == 0
   out = capsys.readouterr()
-  assert "finished 1 requests" in out.err
+  assert "finished 1 request accepted before" in out.err
   assert json.loads(out.out)["unfinished"] == 0
   assert ids()[0] not in run_lib.load(run).state.ids
 

@@ -1,5 +1,6 @@
 """The commands around a run, as a person uses them."""
 
+import json
 import sys
 
 from cli_world import (
@@ -12,6 +13,7 @@ import pytest
 from run_world import completions
 
 from legonet_jax.cli import main as cli
+from legonet_jax.io import lock
 from legonet_jax.runs import run as run_lib
 
 
@@ -134,6 +136,40 @@ def test_who_asks_is_told_which_samples_and_the_salt_finds_them(run, capsys):
   assert [e["event"] for e in found] == ["accepted", "complete"]
   text = say(capsys, "unlearn", run, "--random", 12, "--seed", 1)
   assert "and 2 more (--json)" in text
+
+
+def test_the_salt_is_said_once_and_one_request_is_not_called_requests(run, capsys):
+  said = []
+  for one in (["--json"], []):
+    assert cli.main(["unlearn", str(run), "--random", "1", *one]) == 0
+    said.append(capsys.readouterr())
+  salt = json.loads(said[0].out)["salt"]
+  assert said[0].err.count(salt) == 1
+  salt = said[1].err.split("its salt is ")[1].strip()
+  assert salt not in said[1].out
+  assert say(capsys, "history", run, "--salt", salt, "--ids", _id_in(said[1].out))
+  history = say(capsys, "history", run)
+  assert "unlearn 1 sample " in history
+  assert "1 request, " in history
+  assert "0 requests not complete" in say(capsys, "status", run)
+
+
+def _id_in(text):
+  """The one id that a request has printed."""
+  return text.split("  ids    ")[1].split()[0]
+
+
+def test_a_queued_request_says_its_salt_once_too(run, capsys):
+  with lock.hold(run):
+    words = ["unlearn", str(run), "--ids", str(ids()[0]), "--queue"]
+    assert cli.main(words) == 0
+  out = capsys.readouterr()
+  assert "unlearn 1 sample: queued" in out.out
+  assert "its salt is " in out.err
+  assert "salt" not in out.out
+  with lock.hold(run):
+    assert cli.main(["status", str(run)]) == 0
+  assert "1 request not complete" in capsys.readouterr().out
 
 
 def test_a_certificate_that_cannot_be_written_is_refused_before_the_work(

@@ -48,6 +48,11 @@ def note(text: str) -> None:
   print(f"legonet: note: {console.one_line(text)}", file=sys.stderr, flush=True)
 
 
+def counted(number: int, noun: str) -> str:
+  """`1 request`, `2 requests`, `6,000 requests`."""
+  return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def show(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> None:
   """Prints a result as JSON or as text."""
   print(json.dumps(value) if args.json else text, flush=True)
@@ -60,11 +65,11 @@ def current(path: pathlib.Path) -> lego.runs.run.Run:
   if waiting:
     try:
       session, _ = lego.runs.service.carry_out(path)
-      note(f"finished {len(waiting)} requests that were accepted before")
+      note(f"finished {counted(len(waiting), 'request')} accepted before")
       tell_notes(session)
       run = session.run
     except (errors.LegoError, OSError) as e:
-      note(f"{len(waiting)} accepted requests are not carried out yet: {e}")
+      note(f"{counted(len(waiting), 'accepted request')} not carried out yet: {e}")
       run = lego.runs.run.load(path)
   tell_environment(run)
   return run

@@ -69,13 +69,15 @@ def _about(entries: list[lego.runs.journal.Entry], salt: str, ids: list[int]) ->
 def _line(e: lego.runs.journal.Entry) -> str:
   parts = [f"{e['seq']:4} {e['time'][:19]} {e['event']:9}"]
   if e["event"] in ("accepted", "rejected"):
-    parts.append(f"{e['kind']} {e['count']} samples" if e["count"] else e["kind"])
+    what = f" {common.counted(e['count'], 'sample')}" if e["count"] else ""
+    parts.append(e["kind"] + what)
     if e.get("defer"):
       parts.append("deferred")
     if "reason" in e:
       parts.append(e["reason"])
   if e["event"] == "complete":
-    parts.append(f"{len(e['requests'])} requests, {e['adapters']} adapters trained")
+    requests = common.counted(len(e["requests"]), "request")
+    parts.append(f"{requests}, {common.counted(e['adapters'], 'adapter')} trained")
     parts.append(f"{e['masked']} masked, {e['seconds']:.2f} s")
   if "after" in e:
     parts.append(f"digest {e['after'][:12]}")

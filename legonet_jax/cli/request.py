@@ -53,7 +53,7 @@ def carry_out_command(
 
   def on_receipt(receipt: lego.runs.service.Receipt) -> None:
     if len(made[-1].ids):
-      common.note(f"request {receipt.name} is on disk; its salt is {receipt.salt}")
+      _tell_salt(receipt.name, receipt.salt)
 
   lego.runs.layout.read_settings(
     lego.runs.layout.Layout(args.path)
@@ -99,6 +99,8 @@ def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int
     held = set(run.state.ids.tolist())
     lego.runs.checking.check_unlearn(run, named, held, queued=False)
   name = lego.runs.requests.drop(run.layout, request)
+  if len(request.ids):
+    _tell_salt(name, request.salt.hex())
   value = {
     "request": name,
     "kind": request.kind,
@@ -117,15 +119,20 @@ def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int
   return 0
 
 
+def _tell_salt(name: str, salt: str) -> None:
+  """Prints the salt once, before any work: it is kept nowhere when that is done."""
+  common.note(f"request {name} is on disk; its salt is {salt}")
+
+
 def _tell(value: dict[str, Any]) -> str:
   what: str = value["kind"]
   if value["count"]:
-    what += f" {value['count']} sample{'s' if value['count'] > 1 else ''}"
+    what += f" {common.counted(value['count'], 'sample')}"
   lines = [f"{what}: {value['status']}"]
   if "after" in value:
     lines.append(
-      f"  {value['adapters']} adapters trained, {value['masked']} masked,"
-      f" {value['samples']:,} samples left, {value['seconds']:.2f} s"
+      f"  {common.counted(value['adapters'], 'adapter')} trained, {value['masked']}"
+      f" masked, {value['samples']:,} samples left, {value['seconds']:.2f} s"
     )
     lines.append(f"  digest {value['before'][:16]} -> {value['after'][:16]}")
   if value.get("lost"):
@@ -138,5 +145,4 @@ def _tell(value: dict[str, Any]) -> str:
     lines.append(
       f"  ids    {shown}" + (f" and {more} more (--json)" if more > 0 else "")
     )
-    lines.append(f"  salt   {value['salt']}")
   return "\n".join(lines)

@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
   lines = [
     f"{args.path}: {len(run.state.ids):,} samples, {cfg.num_adapters} adapters, k ="
     f" {cfg.top_k}, digest {manifest.digest[:16]}",
-    f"  {manifest.masked} adapters masked"
+    f"  {common.counted(manifest.masked, 'adapter')} masked"
     + ("; `legonet heal` trains them" if manifest.masked else ""),
-    f"  {len(waiting)} requests not complete",
+    f"  {common.counted(len(waiting), 'request')} not complete",
   ]
   lines += [
     f"  store {s['store']}: "
