@@ -3,8 +3,9 @@
     python examples/own_npz.py my_encodings.npz
 
 The file holds `encodings` [N, d] (float) and `labels` [N] (integers from 0); `ids` [N]
-if your samples have numbers of their own. Without an argument the script writes such a
-file from the data that comes with the package, and uses that.
+if your samples have numbers of their own; `split` [N] (0 train, 1 test) if some are to
+be left out. Without an argument the script writes such a file from the data that comes
+with the package, and uses that.
 """
 
 import argparse
@@ -34,6 +35,8 @@ def run(path: pathlib.Path) -> None:
   with np.load(path) as file:  # pickles are off by default; keep it so
     encodings, labels = file["encodings"], file["labels"]
     ids = file["ids"] if "ids" in file else np.arange(len(labels))
+    train = file["split"] == 0 if "split" in file else np.full(len(labels), True)
+  encodings, labels, ids = encodings[train], labels[train], ids[train]
 
   cfg = lego.LegoConfig(num_classes=int(labels.max()) + 1, num_adapters=50)
   samples = lego.make_samples(cfg, encodings, labels, ids)

@@ -13,6 +13,7 @@ import shlex
 import sys
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from run_world import IDS, make_run
 from test_layers import LEVEL
@@ -245,6 +246,17 @@ def test_every_example_runs(path, monkeypatch, capsys):
   monkeypatch.setattr(sys, "argv", [str(path)])
   runpy.run_path(str(path), run_name="__main__")
   assert capsys.readouterr().out
+
+
+def test_the_example_with_an_npz_leaves_test_rows_out(tmp_path, capsys):
+  train, _ = lego.data.load_embedded()
+  rows = {"encodings": train.encodings, "labels": train.labels, "ids": train.ids}
+  rows = {name: column[::10] for name, column in rows.items()}
+  example = runpy.run_path(str(ROOT / "examples" / "own_npz.py"))
+  for more, count in (({}, 600), ({"split": np.arange(600) // 400}, 400)):
+    np.savez(tmp_path / "rows.npz", **rows, **more)
+    example["main"]([str(tmp_path / "rows.npz")])
+    assert f"fit on {count} samples" in capsys.readouterr().out
 
 
 def test_every_example_is_listed():
