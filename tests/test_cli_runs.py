@@ -4,6 +4,7 @@ import json
 import sys
 
 from cli_world import (
+  OPTIONS,
   run,  # noqa: F401 (a fixture)
   say,
 )
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from run_world import completions
 
+import legonet_jax as lego
 from legonet_jax.cli import main as cli
 from legonet_jax.io import lock
 from legonet_jax.runs import run as run_lib
@@ -236,6 +238,25 @@ def test_fit_takes_the_encoder_from_the_store(run):
   loaded = run_lib.load(run)
   assert loaded.cfg.encoder == "unknown"
   assert loaded.state.model.keys.shape == (8, DIM)
+
+
+@pytest.mark.parametrize("name", [None, "CLIP ViT-B/32"])
+def test_an_imported_file_gives_the_digest_of_a_fit_in_python(
+  run, capsys, tmp_path, name
+):
+  said = [] if name is None else ["--encoder", name]
+  words = ["import-encodings", tmp_path / "all.npz", "--out", tmp_path / "other"]
+  say(capsys, *words, *said)
+  words = ["fit", tmp_path / "other", "--out", tmp_path / "new", *OPTIONS, "--json"]
+  done = say(capsys, *words)
+  cfg = lego.LegoConfig(
+    num_classes=CLASSES, num_adapters=8, top_k=2, seed=3, encoder=name or "unknown"
+  )
+  with np.load(tmp_path / "all.npz") as file:
+    train = file["split"] == 0
+    rows = [file[name][train] for name in ("encodings", "labels", "ids")]
+  state, _ = lego.fit(cfg, lego.make_samples(cfg, *rows))
+  assert lego.digest(state) == done["digest"]
 
 
 BAD = {
