@@ -17,6 +17,7 @@ from .core.digest import digest as digest
 from .core.prediction import (
   Model as Model,
   adapter_logits as adapter_logits,
+  classify as classify,
   predict as predict,
   predict_images as predict_images,
 )

@@ -6,6 +6,7 @@ from . import (
   features as features,
   ids as ids,
   keys as keys,
+  logits as logits,
   membership as membership,
   plain as plain,
   prediction as prediction,
@@ -16,4 +17,5 @@ from . import (
   state as state,
   task as task,
   transition as transition,
+  weights as weights,
 )

@@ -51,10 +51,16 @@ def _remember(function: Callable[["LegoConfig"], T]) -> Callable[["LegoConfig"],
 
 @dataclasses.dataclass(frozen=True)
 class _AnySolver:
-  """Stands for any solver where the solver does not matter."""
+  """Stands for any solver where only the unit of its logits matters."""
 
   feature_map: ClassVar[str] = "l2"
   aggregate: ClassVar[str] = "probs"
+  unit_of: Any = None
+
+  def logit_unit(self, dim: int) -> float:
+    """The solver's own."""
+    unit: float = self.unit_of.logit_unit(dim)
+    return unit
 
   def train(self, *_: Any) -> None:
     """Is never called."""
@@ -139,6 +145,11 @@ def _type_name(kind: type) -> str:
   return f"{kind.__module__}:{kind.__qualname__}"
 
 
+def is_portable(cfg: LegoConfig) -> bool:
+  """Whether the solver's weights are integers, the same on every machine."""
+  return bool(getattr(cfg.solver, "portable", False))
+
+
 @_remember
 def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
   """`cfg` with stand-ins for all settings that do not affect training one adapter.
@@ -163,7 +174,7 @@ def for_prediction(cfg: LegoConfig) -> LegoConfig:
     num_adapters=cfg.top_k,
     top_k=cfg.top_k,
     encoder=cfg.encoder,
-    solver=_AnySolver(),
+    solver=_AnySolver(cfg.solver if is_portable(cfg) else None),
   )
 
 

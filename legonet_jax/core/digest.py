@@ -16,7 +16,7 @@ from legonet_jax.core.retained import join
 from legonet_jax.core.state import LegoState
 from legonet_jax.runtime import flags
 
-_VERSION = b"legonet-jax state 1"
+_VERSION = b"legonet-jax state 2"
 
 
 @flags.host_only

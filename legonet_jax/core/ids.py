@@ -17,6 +17,9 @@ Ids = NDArray[np.int64]
 KEY_STREAM = 1
 INIT_STREAM = 2
 
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_Words = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
   """The finaliser of splitmix64, a bijection of 64-bit numbers."""
@@ -63,3 +66,36 @@ def fold_in_id(seed: ArrayLike, stream: int, words: jax.Array) -> jax.Array:
 def to_words(ids: Ids) -> NDArray[np.uint32]:
   """Ids [m] as their high and low 32 bits [m, 2], which jax can hold without x64."""
   return np.stack([ids >> 32, ids & 0xFFFFFFFF], axis=-1).astype(np.uint32)
+
+
+def threefry(key: _Words, counter: _Words) -> _Words:
+  """Threefry-2x32 with 20 rounds (Salmon et al., 2011): two random 32-bit words.
+
+  Written out in numpy, because a state must not depend on how a release of jax splits
+  its counters.
+  """
+  k0, k1 = key
+  keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+  x, y = counter[0] + keys[0], counter[1] + keys[1]
+  for group in range(5):
+    for r in _ROTATIONS[group % 2]:
+      x = x + y
+      y = (y << np.uint32(r)) | (y >> np.uint32(32 - r))
+      y = x ^ y
+    x = x + keys[(group + 1) % 3]
+    y = y + keys[(group + 2) % 3] + np.uint32(group + 1)
+  return x, y
+
+
+def draw_bytes(seed: int, stream: int, ids: Ids, count: int) -> NDArray[np.uint8]:
+  """Random bytes [m, count, 8] of ids [m]: the same on every machine, by definition.
+
+  Id i has the key a_i = threefry((seed, stream), (high, low half of i)), and the bytes
+  at t are those of threefry(a_i, (0, t)).
+  """
+  high, low = to_words(ids).T
+  start = np.full(len(ids), seed, np.uint32), np.full(len(ids), stream, np.uint32)
+  a, b = threefry(start, (high, low))
+  at = np.arange(count, dtype=np.uint32)[None]
+  words = threefry((a[:, None], b[:, None]), (np.zeros_like(at), at))
+  return np.stack(words, axis=-1).astype("<u4").view(np.uint8)

@@ -3,26 +3,23 @@
 Anchors x*_1 ... x*_n are the n samples with the smallest hash(seed, id): a uniform draw
 without replacement that depends only on the *set* of samples. Adapters are in the hash
 order of their anchors. So `top_k`, which prefers the lower index in a tie, depends only
-on the set as well. ξ_j comes from the anchor's id.
+on the set as well. ξ_j is made of integers from the seed and the anchor's id.
 
 Deleting an anchor under the policy `replace` therefore moves one other sample into the
 first n, and the keys are again those of a fresh fit. Under `given` no key ever moves.
 Under `keep`, the paper's policy, the model keeps the encoding of a deleted anchor.
 """
 
-import dataclasses
-import functools
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
 from legonet_jax.core import features, ids as ids_lib
-from legonet_jax.core.config import LegoConfig, for_one_adapter
+from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples, rows_of
+
+_PER_SIGMA = 80265  # 2^24 / 209.02
 
 
 def check_count(cfg: LegoConfig, samples: int) -> None:
@@ -45,9 +42,10 @@ def keys_from_anchors(
 ) -> NDArray[np.int8]:
   """K [n, d] int8, in code units: an anchor's codes plus ξ_j, rounded."""
   codes = samples.codes[rows_of(samples, anchors)]
-  words = ids_lib.to_words(anchors)
-  keys = _perturb(_for_keys(cfg), codes, np.uint32(cfg.seed), words)
-  return _check(cfg, np.asarray(keys))
+  dim = codes.shape[1]
+  m = features.levels(cfg, dim)
+  keys = np.clip(codes + draw_noise(cfg, anchors, dim), -m, m)
+  return _check(cfg, keys.astype(np.int8))
 
 
 def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
@@ -61,29 +59,17 @@ def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
   return _check(cfg, features.encode_array(cfg, points))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _perturb(
-  cfg: LegoConfig, codes: jax.Array, seed: jax.Array, words: jax.Array
-) -> jax.Array:
-  dim = codes.shape[-1]
-  unit, m = features.unit(cfg, dim), features.levels(cfg, dim)
+def draw_noise(cfg: LegoConfig, anchors: Ids, dim: int) -> NDArray[np.int64]:
+  """ξ [n, d], integers of the standard deviation σ = `key_noise` in code units.
 
-  def one(code: jax.Array, word: jax.Array) -> jax.Array:
-    key = ids_lib.fold_in_id(seed, ids_lib.KEY_STREAM, word)
-    xi = cfg.key_noise / unit * jax.random.normal(key, (dim,), jnp.float32)
-    return jnp.clip(jnp.round(code.astype(jnp.float32) + xi), -m, m).astype(jnp.int8)
-
-  return jax.vmap(one)(codes, words)
-
-
-def compile_all(cfg: LegoConfig, codes: NDArray[np.int8]) -> None:
-  """Compiles what `keys_from_anchors` runs on codes [n, d]."""
-  words = np.zeros((len(codes), 2), np.uint32)
-  _perturb(_for_keys(cfg), codes, np.uint32(cfg.seed), words)
-
-
-def _for_keys(cfg: LegoConfig) -> LegoConfig:
-  return dataclasses.replace(for_one_adapter(cfg), key_noise=cfg.key_noise)
+  T, the sum of eight random bytes less its mean, has the standard deviation 209.02 and
+  nearly a normal distribution; ξ = round(σ T / 209.02), in integer arithmetic.
+  """
+  m, r = features.levels(cfg, dim), features.feature_range(cfg, dim)
+  factor = int(np.rint(_PER_SIGMA * (cfg.key_noise * m / r)))
+  drawn = ids_lib.draw_bytes(cfg.seed, ids_lib.KEY_STREAM, anchors, dim)
+  t = drawn.sum(axis=-1, dtype=np.int64) - 1020
+  return (t * factor + (1 << 23)) >> 24
 
 
 def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:

@@ -4,6 +4,10 @@ Pure functions of arrays, for use inside a caller's `jit`, `vmap` or sharding. F
 arrays there is `predict_array`, which does not compile anew for every length. A model
 knows the settings of its fit, and every function here refuses other settings: the
 result would look like a prediction, but be worse.
+
+From host arrays, codes and the sums of integer weights are exact, so the class of a
+sample is the same on every machine. On a device only the map of a raw encoding to codes
+is computed in float32 (see `features`).
 """
 
 from collections.abc import Callable
@@ -19,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core import adapters, features, routing
+from legonet_jax.core import adapters, features, logits, routing
 from legonet_jax.core.config import LegoConfig, for_prediction
+from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import blocks
 
 _BLOCK = 128
@@ -50,7 +55,8 @@ class Model(NamedTuple):
 
   Attributes:
     keys: K [n, d] int8, in code units.
-    weights: W [n, C, d] float32.
+    weights: W [n, C, d]: `Weights` of integers if the solver is portable, else a
+      float32 array.
     live: [n] bool; False for an adapter that predictions leave out: it has no members,
       or waits for its training.
     settings: the settings of the fit. `predict` and the other functions compare them
@@ -58,7 +64,7 @@ class Model(NamedTuple):
   """
 
   keys: jax.Array
-  weights: jax.Array
+  weights: Any
   live: jax.Array
   settings: PredictionSettings | None = None
 
@@ -91,9 +97,18 @@ def check_settings(cfg: LegoConfig, model: Model) -> None:
 def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
   """The k nearest live adapters [B, k] of codes [B, d]."""
   check_settings(cfg, model)
-  s = routing.scores(codes, model.keys)
-  s = jnp.where(jnp.broadcast_to(model.live, s.shape), s, -jnp.inf)
-  return jax.lax.top_k(s, cfg.top_k)[1]
+  return _activate(cfg.top_k, model.keys, model.live, codes)
+
+
+def _activate(
+  k: int, keys: jax.Array, live: jax.Array, codes: jax.Array
+) -> jax.Array:
+  s = routing.scores(codes, keys)
+  s = jnp.where(jnp.broadcast_to(live, s.shape), s, -jnp.inf)
+  return jax.lax.top_k(s, k)[1]
+
+
+_activate_jitted = jax.jit(_activate, static_argnums=0)
 
 
 def _check_shape(model: Model, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
@@ -122,15 +137,26 @@ def adapter_logits(
   check_settings(cfg, model)
   _check_shape(model, np.shape(encodings), (2,))
   codes = features.encode_features(cfg, jnp.asarray(encodings))
+  return _adapter_logits(cfg, model, codes)
+
+
+def _adapter_logits(
+  cfg: LegoConfig, model: Model, codes: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """`adapter_logits` of codes [B, d]."""
   active = activate(cfg, model, codes)
+  share = model.live[active].astype(jnp.float32)
+  share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)
+  if isinstance(model.weights, Weights):
+    high, low = logits.of_adapters(model.weights.whole, codes, active)
+    return logits.to_float(high, low, cfg.solver.logit_unit(codes.shape[1])), share
   x = adapters.dequantize(cfg, codes)
   if active.size <= model.weights.shape[0]:
     z = jnp.einsum("bd,bkcd->bkc", x, model.weights[active])
   else:  # the products with all adapters cost less than gathering that many weights
     z = jnp.einsum("bd,ncd->bnc", x, model.weights)
     z = jnp.take_along_axis(z, active[:, :, None], axis=1)
-  share = model.live[active].astype(jnp.float32)
-  return z, share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)
+  return z, share
 
 
 def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
@@ -160,11 +186,51 @@ def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   if np.ndim(encodings) == 1:
     one: jax.Array = predict(cfg, model, jnp.asarray(encodings)[None])[0]
     return one
-  if any(isinstance(x, jax.core.Tracer) for x in (encodings, *jax.tree.leaves(model))):
-    return _predict(cfg, model, jnp.asarray(encodings))
-  if isinstance(encodings, jax.Array):
-    return _predict_on_devices(*_shared(cfg, model), encodings)
-  return jnp.asarray(predict_array(cfg, model, np.asarray(encodings)))
+  return _apply(_predict, predict_array, cfg, model, encodings)
+
+
+def classify(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
+  """The class [B] int32 of encodings e [B, d], or a scalar for one encoding [d].
+
+  With `Ridge` and the aggregate `logits`, sums are integers and a tie goes to the lower
+  class, so classes of host arrays are the same on every machine. Otherwise it is the
+  class of the largest probability. -1 for an encoding with a NaN or an infinity.
+
+  Args and errors: as in `predict`.
+  """
+  check_settings(cfg, model)
+  _check_shape(model, np.shape(encodings), (1, 2))
+  if np.ndim(encodings) == 1:
+    one: jax.Array = classify(cfg, model, jnp.asarray(encodings)[None])[0]
+    return one
+  return _apply(_classify, classify_array, cfg, model, encodings)
+
+
+def _apply(
+  on_device: Callable[[LegoConfig, Model, jax.Array], jax.Array],
+  on_host: Callable[[LegoConfig, Model, NDArray[Any]], NDArray[Any]],
+  cfg: LegoConfig,
+  model: Model,
+  encodings: ArrayLike,
+) -> jax.Array:
+  """Applies a function where the encodings are: in a trace, on devices, on the host."""
+  if any(isinstance(x, jax.core.Tracer) for x in (encodings, *_leaves(model))):
+    return on_device(cfg, model, jnp.asarray(encodings))
+  if isinstance(encodings, jax.Array) and not _is_on_host(encodings):
+    return _on_devices(on_device, *_shared(cfg, model), encodings)
+  return jnp.asarray(on_host(cfg, model, np.asarray(encodings)))
+
+
+def _leaves(model: Model) -> list[Any]:
+  """The arrays of a model, without putting its weights together."""
+  weights = model.weights
+  whole = weights.whole_or_none if isinstance(weights, Weights) else weights
+  return [model.keys, model.live, whole]
+
+
+def _is_on_host(array: jax.Array) -> bool:
+  devices = array.sharding.device_set
+  return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
 
 def predict_images(
@@ -194,59 +260,98 @@ def predict_images(
 
 
 def _predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
-  """`predict` of [B, d], block by block: the logits [block, n, C] stay small."""
+  """`predict` of [B, d], under `jit`."""
+  return _by_blocks(functools.partial(_block_of_probs, cfg, model), encodings)
 
-  def block(e: jax.Array) -> jax.Array:
-    z, share = adapter_logits(cfg, model, e)
-    if cfg.aggregate == "probs":
-      p = jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
-    else:
-      p = jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
-    sound = jnp.all(jnp.isfinite(e), axis=-1, keepdims=True)
-    return jnp.where(jnp.broadcast_to(sound, p.shape), p, jnp.nan)
 
+def _block_of_probs(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
+  p = _probs_of_codes(cfg, model, features.encode_features(cfg, e))
+  sound = jnp.all(jnp.isfinite(e), axis=-1, keepdims=True)
+  return jnp.where(jnp.broadcast_to(sound, p.shape), p, jnp.nan)
+
+
+def _probs_of_codes(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
+  z, share = _adapter_logits(cfg, model, codes)
+  if cfg.aggregate == "probs":
+    return jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
+  return jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
+
+
+def _classify(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """`classify` of [B, d], under `jit`."""
+  return _by_blocks(functools.partial(_block_of_classes, cfg, model), encodings)
+
+
+def _block_of_classes(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
+  codes = features.encode_features(cfg, e)
+  if _sums_integers(cfg, model):
+    active = activate(cfg, model, codes)
+    high, low = logits.of_adapters(model.weights.whole, codes, active)
+    found = logits.find_largest(*logits.sum_terms(high, low, model.live[active]))
+  else:
+    found = jnp.argmax(_probs_of_codes(cfg, model, codes), axis=-1).astype(jnp.int32)
+  return jnp.where(jnp.all(jnp.isfinite(e), axis=-1), found, -1)
+
+
+def _sums_integers(cfg: LegoConfig, model: Model) -> bool:
+  return isinstance(model.weights, Weights) and cfg.aggregate == "logits"
+
+
+def _by_blocks(
+  call: Callable[[jax.Array], jax.Array], encodings: jax.Array
+) -> jax.Array:
+  """`call` of [B, d], block by block, so that what it needs in memory stays small."""
   count, dim = encodings.shape
   if count <= _BLOCK:
-    return block(encodings)
+    return call(encodings)
   number = -(-count // _BLOCK)
   padded = jnp.pad(encodings, ((0, number * _BLOCK - count), (0, 0)))
   # Block b has the rows b, b + number, b + 2 number ..., so that if a batch is split
   # over devices, each device has an equal part of every block.
   blocks = padded.reshape(_BLOCK, number, dim).swapaxes(0, 1)
-  p: jax.Array = jax.lax.map(block, blocks).swapaxes(0, 1)
-  return p.reshape(number * _BLOCK, cfg.num_classes)[:count]
+  out: jax.Array = jax.lax.map(call, blocks).swapaxes(0, 1)
+  return out.reshape(number * _BLOCK, *out.shape[2:])[:count]
 
 
-_predict_jitted = jax.jit(_predict, static_argnums=0)
-
-
-def _predict_on_devices(
-  cfg: LegoConfig, model: Model, encodings: jax.Array
+def _on_devices(
+  call: Callable[..., jax.Array], cfg: LegoConfig, model: Model, encodings: jax.Array
 ) -> jax.Array:
-  """`predict` where the encodings are: on one device, or split by rows over many."""
+  """`call` where the encodings are: on one device, or split by rows over many."""
   where: Any = encodings.sharding
   spec = tuple(where.spec) if isinstance(where, NamedSharding) else ()
-  p: jax.Array
+  out: jax.Array
   if spec and spec[0] is not None and not any(spec[1:]):
     everywhere = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
     model = jax.device_put(model, everywhere)
-    p = _predict_split(cfg, where.mesh, spec[0], model, encodings)
+    out = _split(call, cfg, where.mesh, spec[0], model, encodings)
   else:
-    p = _predict_jitted(cfg, model, encodings)
-  return p
+    out = _whole(call, cfg, model, encodings)
+  return out
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _predict_split(
-  cfg: LegoConfig, mesh: Mesh, axis: Any, model: Model, encodings: jax.Array
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _whole(
+  call: Callable[..., jax.Array], cfg: LegoConfig, model: Model, encodings: jax.Array
 ) -> jax.Array:
-  """`predict` by each device of a mesh on its own rows; nothing moves between them.
+  return call(cfg, model, encodings)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _split(
+  call: Callable[..., jax.Array],
+  cfg: LegoConfig,
+  mesh: Mesh,
+  axis: Any,
+  model: Model,
+  encodings: jax.Array,
+) -> jax.Array:
+  """`call` by each device of a mesh on its own rows; nothing moves between them.
 
   Without this, XLA would gather the scores of all rows on every device for `top_k`.
   """
   by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
   split: jax.Array = jax.shard_map(
-    functools.partial(_predict, cfg),
+    functools.partial(call, cfg),
     mesh=mesh,
     in_specs=(whole, by_row),
     out_specs=by_row,
@@ -270,14 +375,53 @@ def predict_array(
   """`predict` of a host array [B, d]; compiles at most two shapes, ever."""
   check_settings(cfg, model)
   _check_shape(model, encodings.shape, (2,))
-  shared, bare = _shared(cfg, model)
-  rows = _BLOCK if len(encodings) <= _BLOCK else _BLOCK * _BLOCKS
-  out = np.empty((len(encodings), cfg.num_classes), np.float32)
+  codes, sane = features.encode_sane(cfg, encodings)
+  if _sums_integers(cfg, model):
+    sums, counted = _sum_array(cfg, model, codes)
+    unit = cfg.solver.logit_unit(codes.shape[1])
+    z = sums * (unit / np.maximum(counted.sum(axis=1, keepdims=True), 1))
+    z = np.exp(z - z.max(axis=1, keepdims=True))
+    p = (z / z.sum(axis=1, keepdims=True)).astype(np.float32)
+  else:
+    shared, bare = _shared(cfg, model)
+    p = np.empty((len(codes), cfg.num_classes), np.float32)
+    _fill(p, lambda block: _probs_jitted(shared, bare, block), codes)
+  p[~sane] = np.nan
+  return p
 
-  def take(start: int, end: int) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # overflow becomes infinity, and the answer NaN
-      return encodings[start:end].astype(np.float32)
 
-  return blocks.fill(
-    out, lambda block: _predict_jitted(shared, bare, block), take, rows
-  )
+def classify_array(
+  cfg: LegoConfig, model: Model, encodings: NDArray[Any]
+) -> NDArray[np.int32]:
+  """`classify` of a host array [B, d]."""
+  check_settings(cfg, model)
+  _check_shape(model, encodings.shape, (2,))
+  codes, sane = features.encode_sane(cfg, encodings)
+  if _sums_integers(cfg, model):
+    best = np.argmax(_sum_array(cfg, model, codes)[0], axis=1)
+  else:
+    best = np.argmax(np.nan_to_num(predict_array(cfg, model, encodings)), axis=1)
+  return np.where(sane, best, -1).astype(np.int32)
+
+
+_probs_jitted = jax.jit(_probs_of_codes, static_argnums=0)
+
+
+def _sum_array(
+  cfg: LegoConfig, model: Model, codes: NDArray[np.int8]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+  """Σ_k W x [B, C] of codes [B, d], and which of the k adapters [B, k] are live."""
+  active = np.empty((len(codes), cfg.top_k), np.int32)
+  keys, live = model.keys, model.live
+  _fill(active, lambda block: _activate_jitted(cfg.top_k, keys, live, block), codes)
+  counted = np.asarray(live)[active]
+  return logits.sum_on_host(model.weights, codes, active, counted), counted
+
+
+def _fill(
+  out: NDArray[Any],
+  call: Callable[[NDArray[Any]], jax.Array],
+  codes: NDArray[np.int8],
+) -> None:
+  rows = _BLOCK if len(codes) <= _BLOCK else _BLOCK * _BLOCKS
+  blocks.fill(out, call, lambda start, end: codes[start:end], rows)

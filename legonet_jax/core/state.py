@@ -13,12 +13,14 @@ from legonet_jax.core import (
   membership,
   retained as retained_lib,
   routing,
+  weights as weights_lib,
 )
-from legonet_jax.core.config import LegoConfig, fingerprint
+from legonet_jax.core.config import LegoConfig, fingerprint, is_portable
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.prediction import Model, settings_of
 from legonet_jax.core.retained import Retained, RetainedRows
 from legonet_jax.core.task import LargeArray
+from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import machine
 
 NO_ANCHOR = -1
@@ -72,8 +74,7 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
   return LegoState(
     model=Model(
       keys=jnp.asarray(points),
-      # Nothing reads them; a view of one zero takes no memory.
-      weights=np.broadcast_to(np.float32(0), (n, cfg.num_classes, dim)),  # type: ignore[arg-type]
+      weights=_blank(cfg, dim),
       live=jnp.zeros(n, bool),
       settings=settings_of(cfg),
     ),
@@ -83,6 +84,13 @@ def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:
     settings=fingerprint(cfg),
     notes=(None,) * n,
   )
+
+
+def _blank(cfg: LegoConfig, dim: int) -> Any:
+  """Weights that nothing reads, and that take no memory."""
+  if is_portable(cfg):
+    return weights_lib.zeros(cfg.num_adapters, cfg.num_classes, dim)
+  return np.broadcast_to(np.float32(0), (cfg.num_adapters, cfg.num_classes, dim))
 
 
 def to_arrays(state: LegoState) -> dict[str, NDArray[Any]]:
@@ -108,7 +116,10 @@ def from_arrays(
   """
   rows = RetainedRows(arrays["ids"], arrays["routes"], arrays["prints"])
   n = len(arrays["anchors"])
-  keys, weights, live = (jnp.asarray(arrays[name]) for name in _OF_MODEL)
+  keys, live = jnp.asarray(arrays["keys"]), jnp.asarray(arrays["live"])
+  weights: Any = arrays["weights"]
+  whole = weights.dtype.kind == "i"
+  weights = Weights(weights) if whole else jnp.asarray(weights)
   return LegoState(
     model=Model(keys, weights, live, None if cfg is None else settings_of(cfg)),
     anchors=arrays["anchors"],

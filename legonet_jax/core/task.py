@@ -7,7 +7,6 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,18 +65,23 @@ class Solver(Protocol):
   Attributes:
     feature_map: the map that `LegoConfig.feature_map="auto"` selects.
     aggregate: the mean that `LegoConfig.aggregate="auto"` selects.
+    portable: whether weights are integers that mathematics defines, and therefore the
+      same on every machine. Then `train` takes and returns `Weights`, and the solver
+      has a method `logit_unit(dim)`. Otherwise a state equals its refit on one
+      environment (see `environment`).
   """
 
   feature_map: ClassVar[FeatureMap] = "l2"
   aggregate: ClassVar[Aggregate] = "probs"
+  portable: ClassVar[bool] = False
 
   def train(
     self,
     cfg: LegoConfig,
     task: Task,
-    weights: jax.Array,
+    weights: Any,
     progress: Progress | None = None,
-  ) -> tuple[jax.Array, list[Any]]:
+  ) -> tuple[Any, list[Any]]:
     """Trains the adapters of `task` and leaves the others alone.
 
     Args:
@@ -94,6 +98,11 @@ class Solver(Protocol):
     raise NotImplementedError(
       f"{type(self).__name__} has no method train; see docs/extending.md"
     )
+
+  def logit_unit(self, dim: int) -> float:
+    """What one unit of an integer sum W_j · codes is as a logit, if `portable`."""
+    del dim
+    return 1.0
 
   def compile(self, cfg: LegoConfig, dim: int) -> None:
     """Compiles everything now, so that no later request compiles."""

@@ -24,13 +24,15 @@ from legonet_jax.core import (
   membership,
   retained as retained_lib,
   routing,
+  weights as weights_lib,
 )
-from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.config import LegoConfig, is_portable
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.prediction import Model, settings_of
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import NO_ANCHOR, LegoState
 from legonet_jax.core.task import Task
+from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.callbacks import Progress
 
@@ -109,10 +111,7 @@ def rebuild(
     changes=changes,
     notes=[notes[j] for j in retrain.tolist()],
   )
-  if not retained_lib.count(old.retained):  # a fit
-    weights = jnp.zeros(old.model.weights.shape, jnp.float32)
-  else:
-    weights = _carry(old.model.weights, np.maximum(source, 0), ~changed)
+  weights = _carry(old, np.maximum(source, 0), ~changed)
   shape = weights.shape
   weights, new_notes = _check_trained(
     cfg, task, shape, cfg.solver.train(cfg, task, weights, progress)
@@ -145,7 +144,6 @@ def _compile_all(cfg: LegoConfig, dim: int) -> None:
   n = cfg.num_adapters
   keys = np.zeros((n, dim), np.int8)
   routing.compile_all(cfg, keys)
-  keys_lib.compile_all(cfg, keys)
   cfg.solver.compile(cfg, dim)
 
 
@@ -160,15 +158,25 @@ def _choose_anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -
   return keys_lib.choose_anchors(cfg, ids[ids_lib.hash_order(cfg.seed, ids)])
 
 
-@jax.jit
-def _carry(weights: jax.Array, source: jax.Array, keep: jax.Array) -> jax.Array:
+def _carry(
+  old: LegoState, source: NDArray[np.intp], keep: NDArray[np.bool_]
+) -> Any:
   """W [n, C, d] with each kept adapter in its new place and zeros in the others."""
+  if isinstance(old.model.weights, Weights):
+    return weights_lib.exchange(old.model.weights, source, keep)
+  if not retained_lib.count(old.retained):  # a fit
+    return jnp.zeros(old.model.weights.shape, jnp.float32)
+  return _carry_array(old.model.weights, source, keep)
+
+
+@jax.jit
+def _carry_array(weights: jax.Array, source: jax.Array, keep: jax.Array) -> jax.Array:
   return jnp.where(keep[:, None, None], weights[source], 0.0)
 
 
 def _check_trained(
   cfg: LegoConfig, task: Task, shape: tuple[int, ...], result: Any
-) -> tuple[jax.Array, list[Any]]:
+) -> tuple[Any, list[Any]]:
   """What `train` returned, if it is what it must be.
 
   Raises:
@@ -179,9 +187,10 @@ def _check_trained(
     problem = f"a {type(result).__name__}"
   else:
     weights, notes = result
-    if not isinstance(weights, jax.Array):
+    kind, dtype = (Weights, np.int32) if is_portable(cfg) else (jax.Array, np.float32)
+    if not isinstance(weights, kind):
       problem = f"weights of type {type(weights).__name__}"
-    elif weights.shape != shape or weights.dtype != np.float32:
+    elif weights.shape != shape or weights.dtype != dtype:
       problem = f"weights {weights.dtype}{list(weights.shape)}"
     elif not isinstance(notes, (list, tuple)) or len(notes) != len(task.adapters):
       problem = f"{errors.brief(notes)} as notes of {len(task.adapters)} adapters"

@@ -8,10 +8,13 @@ one program at a time, so it trains the adapters one by one.
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
+import contextlib
+import functools
 import itertools
 from typing import TypeVar
 
 import jax
+import threadpoolctl
 
 from legonet_jax.runtime import flags, machine
 
@@ -34,17 +37,42 @@ def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
   Yields:
     The results, in the order of `items`.
   """
-  number, rest = count(), iter(items)
+  pinned = flags.pinned()(work)  # jax's flags hold for one thread only
+  yield from _map(pinned, items, count())
+
+
+def on_cores(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+  """`map(work, items)`, in order, on all cores: for work that does not use jax."""
+  yield from _map(work, items, machine.count_cores())
+
+
+def one_blas_thread() -> contextlib.AbstractContextManager[object]:
+  """A context in which each call of BLAS and LAPACK keeps to the thread that makes it.
+
+  The cores have work of their own, and threads of OpenBLAS that find no core free wait
+  for each other: on a busy machine that is ten times slower.
+  """
+  return _blas().limit(limits=1, user_api="blas")
+
+
+@functools.lru_cache(maxsize=1)
+def _blas() -> threadpoolctl.ThreadpoolController:
+  import scipy.linalg  # noqa: F401  (so that its BLAS is found)
+
+  return threadpoolctl.ThreadpoolController()
+
+
+def _map(work: Callable[[T], R], items: Iterable[T], number: int) -> Iterator[R]:
+  rest = iter(items)
   if number == 1:
     yield from map(work, rest)
     return
-  pinned = flags.pinned()(work)  # jax's flags hold for one thread only
   with futures.ThreadPoolExecutor(number) as pool:
     try:
       # One item more than threads, so that no thread waits for the consumer.
-      queue = [pool.submit(pinned, item) for item in itertools.islice(rest, number + 1)]
+      queue = [pool.submit(work, item) for item in itertools.islice(rest, number + 1)]
       while queue:
         yield queue.pop(0).result()
-        queue.extend(pool.submit(pinned, item) for item in itertools.islice(rest, 1))
+        queue.extend(pool.submit(work, item) for item in itertools.islice(rest, 1))
     finally:
       pool.shutdown(cancel_futures=True)

@@ -110,6 +110,17 @@ def diagonal(gram: jax.Array, dim: int) -> jax.Array:
   return jnp.concatenate(own)
 
 
+def to_matrix(
+  gram: jax.Array, dim: int, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+  """A_j [d, d] float64; what lies left of its diagonal bands is not set."""
+  packed, matrix = np.asarray(gram), np.empty((dim, dim)) if out is None else out
+  for row, at in bands(dim):
+    end = min(row + BAND, dim)
+    matrix[row:end, row:] = packed[: end - row, at : at + dim - row]
+  return matrix
+
+
 def sum_rows(
   cfg: LegoConfig,
   samples: Samples,

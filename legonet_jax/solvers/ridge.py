@@ -1,28 +1,28 @@
-r"""θ_j = argmin Σ_{D_aj} ||y - W x||² + λ tr(A_j)/d ||W||²: the closed form.
+r"""θ_j = argmin Σ_{D_aj} ||y - W x||² + s_j ||W||²: the closed form, in integers.
 
-    W_j = B_j (A_j + s I)^-1,    s = λ tr(A_j)/d
+    W_j = round(2^g B_j (A_j + s_j I)^-1),    s_j = max(1, round(λ tr(A_j)/d))
 
-One executable solves one adapter at a time, in fits and in requests, so no adapter's
-bits depend on another's.
+A_j and B_j are exact sums, and W_j is *the* correctly rounded solution (`rounding`), so
+the bits of an adapter depend on its members and settings alone: not on the machine, on
+JAX, on other adapters, or on the requests that led there.
 """
 
 import dataclasses
-import functools
+from fractions import Fraction
+import queue
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
-from legonet_jax.core import features
-from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig, for_one_adapter
+from legonet_jax.core import weights as weights_lib
+from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.plain import make_plain, need
 from legonet_jax.core.task import LargeArray, Solver, Task
+from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import parallel
 from legonet_jax.runtime.callbacks import Progress
-from legonet_jax.solvers import cholesky, exact_sums
+from legonet_jax.solvers import exact_sums, rounding
 from legonet_jax.solvers.exact_sums import Sums
 
 
@@ -31,7 +31,8 @@ class Ridge(Solver):
   """The closed form: W_j = B_j (A_j + λ tr(A_j)/d I)^-1, A_j = Σ x xᵀ, B_j = Σ y xᵀ.
 
   A_j and B_j are sums of integers, exact in any order. To forget a sample, subtract it
-  and solve again, without a pass over the other members.
+  and solve again, without a pass over the other members. Weights are integers on a
+  fixed grid, the same on every machine (docs/portable.md).
 
   Attributes:
     penalty: λ, relative to the mean eigenvalue of A_j, so that it means the same for
@@ -45,6 +46,7 @@ class Ridge(Solver):
 
   feature_map: ClassVar[FeatureMap] = "sqrt"
   aggregate: ClassVar[Aggregate] = "logits"
+  portable: ClassVar[bool] = True
 
   penalty: float = 0.01
   scale: float = 10.0
@@ -66,71 +68,77 @@ class Ridge(Solver):
     self,
     cfg: LegoConfig,
     task: Task,
-    weights: jax.Array,
+    weights: Any,
     progress: Progress | None = None,
-  ) -> tuple[jax.Array, list[Any]]:
+  ) -> tuple[Weights, list[Any]]:
     """Brings the statistics of each adapter up to date and solves it."""
-    spans, shared = _find_members(task), for_one_adapter(cfg)
+    spans, dim = _find_members(task), task.samples.codes.shape[1]
+    desks: queue.SimpleQueue[NDArray[np.float64]] = queue.SimpleQueue()
+    for _ in range(parallel.count()):
+      desks.put(np.empty((2, dim, dim)))
 
-    def solve_one(i: int) -> tuple[Sums, jax.Array, bool]:
+    def solve_one(i: int) -> tuple[Sums, NDArray[np.int32]]:
       adapter, size = int(task.adapters[i]), int(task.sizes[i])
       if adapter in spans:
-        start, rows = exact_sums.zeros(cfg, task.samples.codes.shape[1]), spans[adapter]
+        start, rows = exact_sums.zeros(cfg, dim), spans[adapter]
         signs = np.ones(len(rows), np.int8)
       else:
         start, (rows, signs) = task.notes[i], task.changes.of(adapter)
       sums = exact_sums.sum_rows(cfg, task.samples, start, rows, signs, size)
-      w = _solve(shared, sums)
-      return sums, w, bool(np.isfinite(w).all())
+      desk = desks.get()
+      try:
+        return sums, self.solve(sums, desk)
+      finally:
+        desks.put(desk)
 
     total, done = int(task.sizes.sum()), 0
     notes: list[Any] = []
-    solutions = parallel.each(solve_one, range(len(task.adapters)))
-    for i, (sums, w, sound) in enumerate(solutions):
-      if not sound:
-        raise errors.ConfigError(
-          "a ridge system is too ill-conditioned to solve; raise solver.penalty"
-        )
-      weights = _place(weights, np.int32(task.adapters[i]), w)
-      notes.append(sums if self.keep else None)
-      done += int(task.sizes[i])
-      if progress is not None:
-        progress(done, total)
-    return weights, notes
+    new: dict[int, NDArray[np.int32]] = {}
+    with parallel.one_blas_thread():
+      solutions = parallel.each(solve_one, range(len(task.adapters)))
+      for i, (sums, w) in enumerate(solutions):
+        new[int(task.adapters[i])] = w
+        notes.append(sums if self.keep else None)
+        done += int(task.sizes[i])
+        if progress is not None:
+          progress(done, total)
+    return weights_lib.replace(weights, new), notes
+
+  def solve(
+    self, sums: Sums, desk: NDArray[np.float64] | None = None
+  ) -> NDArray[np.int32]:
+    """W_j [C, d] int32 from the statistics of one adapter.
+
+    Args:
+      sums: the statistics.
+      desk: memory [2, d, d] to work in; its contents do not matter.
+    """
+    dim = sums.cross.shape[1]
+    space, scratch = np.empty((2, dim, dim)) if desk is None else desk
+    gram = exact_sums.to_matrix(sums.gram, dim, space)
+    penalty = self.exact_penalty
+    shift = rounding.choose_shift(penalty, int(gram.diagonal().sum()), dim)
+    grid = rounding.choose_grid(penalty, dim)
+    cross = np.asarray(sums.cross)
+    system = rounding.System(gram, shift, cross, grid, scratch)
+    return rounding.solve_rounded(system).weights
+
+  @property
+  def exact_penalty(self) -> Fraction:
+    """λ, the decimal number that `penalty` is written as: 1/100 for 0.01."""
+    return Fraction(repr(self.penalty))
+
+  def logit_unit(self, dim: int) -> float:
+    """What one unit of the integer sum W_j · codes is as a logit."""
+    return self.scale / 2.0 ** rounding.choose_grid(self.exact_penalty, dim)
 
   def compile(self, cfg: LegoConfig, dim: int) -> None:
     """Compiles everything now, so that the workers do not all compile it at once."""
     exact_sums.compile_all(cfg, dim)
-    _solve(for_one_adapter(cfg), exact_sums.zeros(cfg, dim))
 
   def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:
     """The sums of one adapter."""
-    sides = (exact_sums.padded(dim), exact_sums.padded(dim))
-    return [LargeArray("sums [width, width] of one adapter", sides, 4)]
-
-
-def solve(cfg: LegoConfig, sums: Sums) -> jax.Array:
-  """W_j [C, d] float32 from the statistics of one adapter."""
-  dim = sums.cross.shape[1]
-  diagonal = exact_sums.diagonal(sums.gram, dim).astype(jnp.float32)
-  # At least 1, so that an adapter whose members are all zeros can be solve_one.
-  shift = jnp.maximum(cfg.solver.penalty * jnp.sum(diagonal) / dim, 1.0)
-  right, inverse = cholesky.factor(sums.gram.astype(jnp.float32), shift, dim)
-  pad = exact_sums.padded(dim) - dim
-  b = jnp.pad(sums.cross.astype(jnp.float32), ((0, 0), (0, pad)))
-  w = cholesky.substitute(right, inverse, b)[:, :dim]
-  scaled: jax.Array = cfg.solver.scale / features.unit(cfg, dim) * w
-  return scaled
-
-
-_solve = jax.jit(solve, static_argnums=0)
-
-
-@functools.partial(jax.jit, donate_argnums=0)
-def _place(weights: jax.Array, adapter: jax.Array, w: jax.Array) -> jax.Array:
-  """W [n, C, d] with W_j [C, d] in its place."""
-  placed: jax.Array = jax.lax.dynamic_update_index_in_dim(weights, w, adapter, 0)
-  return placed
+    return [LargeArray("sums [width, width] of one adapter", (dim, dim), 8)]
 
 
 def _find_members(task: Task) -> dict[int, NDArray[np.intp]]:

@@ -1,0 +1,240 @@
+r"""W_j = floor(2^g B_j (A_j + s_j I)^-1 + 1/2): *the* answer, whatever computes it.
+
+Correct rounding as in correctly rounded maths libraries (Ziv, 1991). Any float solver
+gives an estimate V of the real solution. Its residual r gives a bound of its error, for
+no eigenvalue of M = A + s I is below s:
+
+    r = 2^g B - V M        ||V - 2^g B M^-1|| = ||r M^-1|| <= ||r|| / s
+
+If no entry of V lies as near to a rounding boundary as that bound, rounding V gives the
+answer. Otherwise V is refined (V += r M^-1) and looked at again, first in float64, then
+in integers of growing length. An entry on a boundary, an exact tie, is found as well:
+entries are fractions with denominator det M, so two numbers nearer than 1 / (2 det M)
+are equal. docs/portable.md has the proofs.
+
+So no bit of W_j depends on the BLAS, its threads, the processor, or on V.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+import scipy.linalg
+
+from legonet_jax import errors
+
+Matrix = NDArray[np.float64]
+Solve = Callable[[Matrix], Matrix]
+
+_EXACT = 2.0**52  # integers below it, and sums of them, are exact in float64
+_FLOAT_ROUNDS = 3
+_STEP = 32  # bits that one round of refinement in integers adds
+
+
+class System(NamedTuple):
+  """V M = 2^g B, for one adapter.
+
+  Attributes:
+    gram: A [d, d] float64, integers; only the part on and right of the diagonal is
+      read.
+    shift: s, at least 1.
+    cross: B [C, d] int32.
+    grid: g.
+    scratch: [d, d] float64 for the factor of M. Memory that was used before spares the
+      system from finding 2 MB of fresh pages, which takes as long as the factor.
+  """
+
+  gram: Matrix
+  shift: int
+  cross: NDArray[np.int32]
+  grid: int
+  scratch: Matrix | None = None
+
+
+class Rounded(NamedTuple):
+  """The answer, and how it was found.
+
+  Attributes:
+    weights: W [C, d] int32.
+    refined: rows of V that needed another round in float64.
+    exact: rows of V that needed integers.
+    ties: entries that lay on a rounding boundary.
+  """
+
+  weights: NDArray[np.int32]
+  refined: int
+  exact: int
+  ties: int
+
+
+def choose_grid(penalty: Fraction, dim: int) -> int:
+  """g: the finest grid on which every weight fits in int32, whatever the members are.
+
+  |w| <= sqrt(d / (2 λ)) for the weights of any members (docs/portable.md), so g is the
+  largest integer with 4^g d <= 2 λ 4^30.
+  """
+  bound = 2 * penalty * 4**30 / dim
+  g = 0
+  while 4 ** (g + 1) <= bound:
+    g += 1
+  return g
+
+
+def choose_shift(penalty: Fraction, trace: int, dim: int) -> int:
+  """s = max(1, floor(λ tr(A) / d + 1/2))."""
+  return max(1, math.floor(penalty * trace / dim + Fraction(1, 2)))
+
+
+def make_solver(system: System) -> Solve:
+  """A float64 Cholesky factor of M, and a function that solves V M = R with it."""
+  matrix = np.empty_like(system.gram) if system.scratch is None else system.scratch
+  np.copyto(matrix, system.gram)
+  matrix[np.diag_indices_from(matrix)] += float(system.shift)
+  # The transpose of a row-major array is what LAPACK reads without a copy.
+  factor, info = scipy.linalg.lapack.dpotrf(
+    matrix.T, lower=1, clean=0, overwrite_a=1
+  )
+  if info:
+    raise errors.ConfigError(
+      "a ridge system cannot be factored in float64; raise solver.penalty"
+    )
+
+  def solve(right: Matrix) -> Matrix:
+    found: Matrix = scipy.linalg.lapack.dpotrs(factor, right.T, lower=1)[0].T
+    return found
+
+  return solve
+
+
+def solve_rounded(system: System, solve: Solve | None = None) -> Rounded:
+  """W [C, d] of a system.
+
+  Args:
+    system: the system.
+    solve: any function that solves V M = R approximately, for R [rows, d] float64.
+  """
+  solve = solve or make_solver(system)
+  target = system.cross.astype(np.float64) * 2.0**system.grid
+  v = solve(target)
+  weights = np.empty(system.cross.shape, np.int32)
+  open_rows = np.arange(len(target))
+  refined = 0
+  for round_ in range(_FLOAT_ROUNDS):
+    near, r, decided = _examine(system, target[open_rows], v[open_rows])
+    done = decided.all(axis=1)
+    weights[open_rows[done]] = near[done]
+    open_rows, r = open_rows[~done], r[~done]
+    if not len(open_rows):
+      break
+    if round_ < _FLOAT_ROUNDS - 1:
+      refined += len(open_rows)
+      v[open_rows] += solve(r)
+  ties = 0
+  for c in open_rows.tolist():
+    weights[c], on_boundary = _solve_row(system, solve, c, v[c])
+    ties += on_boundary
+  return Rounded(weights, refined, len(open_rows), ties)
+
+
+def _examine(
+  system: System, target: Matrix, v: Matrix
+) -> tuple[Matrix, Matrix, NDArray[np.bool_]]:
+  """The nearest integers H of V, the residual r, and which entries H are certain.
+
+  r = (2^g B - H M) - F M with F = V - H. The first part is exact, because all its
+  numbers are integers below 2^52. The second is off by at most γ tr(M) ||F||.
+  """
+  dim, shift = system.gram.shape[0], float(system.shift)
+  near = np.rint(v)
+  rest = v - near
+  diagonal = system.gram.diagonal()
+  size = float(np.abs(near).max(initial=1.0))
+  exact = (dim * diagonal.max() + shift) * size < _EXACT
+  if not (exact and np.abs(target).max(initial=0.0) < _EXACT):
+    return near, target - _multiply(system, v), np.zeros(v.shape, bool)
+  r = target - _multiply(system, near) - _multiply(system, rest)
+  trace = diagonal.sum() + dim * shift
+  gamma = 1.01 * (dim + 8) * 2.0**-53
+  bound = _norms(r) + gamma * (trace * _norms(rest) + _norms(r))
+  bound *= (1 + 2.0**-30) / shift  # pays for the rounding errors of this line and of norms
+  decided = 0.5 - np.abs(rest) > bound[:, None]
+  return near, r, decided
+
+
+def _multiply(system: System, v: Matrix) -> Matrix:
+  """V M [rows, d]."""
+  product: Matrix = scipy.linalg.blas.dsymm(1.0, system.gram.T, v.T, lower=1).T
+  product += float(system.shift) * v
+  return product
+
+
+def _norms(rows: Matrix) -> NDArray[np.float64]:
+  return np.sqrt(np.einsum("cd,cd->c", rows, rows))
+
+
+def _solve_row(
+  system: System, solve: Solve, c: int, v: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], int]:
+  """One row [d] of W in integers of growing length, and its number of exact ties.
+
+  `fine` is V in units of 2^-t, and `r` is 2^t times its residual; both exact.
+  """
+  diagonal = [int(a) + system.shift for a in system.gram.diagonal()]
+  # log2 of Hadamard's bound of det M; two numbers nearer than 2^-enough are equal.
+  enough = sum(a.bit_length() for a in diagonal) + 2
+  t = _STEP
+  fine = _to_integers(v, t)
+  target = [int(b) << (system.grid + t) for b in system.cross[c].tolist()]
+  r = np.array(target, object) - _multiply_exactly(system, fine)
+  for _ in range(enough // 8 + 64):
+    # ||V - answer|| in units of 2^-t, rounded up
+    error = -(-(math.isqrt(int((r * r).sum())) + 1) // system.shift)
+    half = 1 << (t - 1)
+    low, high = (fine + half - error) >> t, (fine + half + error) >> t
+    undecided = low != high
+    # At a distance below 2^-enough from a boundary, the entry is on it and goes up.
+    if not undecided.any() or error << enough < 1 << t:
+      return high.astype(np.int64).astype(np.int32), int(undecided.sum())
+    scale = max(0, max(int(abs(x)).bit_length() for x in r) - 1000)
+    small = np.array([float(x >> scale) for x in r])
+    step = solve(small[None])[0]
+    if not np.isfinite(step).all():
+      break
+    change = _to_integers(step, _STEP + scale)
+    fine = (fine << _STEP) + change
+    r = (r << _STEP) - _multiply_exactly(system, change)
+    t += _STEP
+  raise errors.ConfigError(
+    "a ridge system is too ill-conditioned to solve; raise solver.penalty"
+  )
+
+
+def _to_integers(values: NDArray[np.float64], shift: int) -> NDArray[Any]:
+  """rint(2^shift · values) [d], as Python integers."""
+  mantissa, exponent = np.frexp(values)
+  whole = np.rint(np.ldexp(mantissa, 53)).astype(np.int64).tolist()
+  places = (exponent.astype(np.int64) - 53 + shift).tolist()
+  pairs = zip(whole, places, strict=True)
+  return np.array([m << e if e >= 0 else m >> -e for m, e in pairs], object)
+
+
+def _multiply_exactly(system: System, v: NDArray[Any]) -> NDArray[Any]:
+  """V M [d] of one row of Python integers: float64 products of short pieces of V."""
+  largest = max(1, int(system.gram.diagonal().max()))
+  bits = 51 - (len(v) * largest).bit_length()  # sums of products stay below 2^52
+  longest = max(int(abs(x)).bit_length() for x in v)
+  pieces, rest = [], v
+  for _ in range(-(-longest // bits)):
+    low = rest & ((1 << bits) - 1)
+    pieces.append(low)
+    rest = (rest - low) >> bits
+  pieces.append(rest)  # 0, or -1 for a negative number
+  stacked = np.stack(pieces).astype(np.float64)
+  found = scipy.linalg.blas.dsymm(1.0, system.gram.T, stacked.T, lower=1).T
+  product = system.shift * v
+  for i, part in enumerate(found.astype(np.int64)):
+    product = product + (part.astype(object) << (bits * i))
+  return product
