@@ -6,6 +6,7 @@ from . import (
   encoder as encoder,
   errors as errors,
   io as io,
+  known_answers as known_answers,
   measures as measures,
   runs as runs,
   runtime as runtime,
@@ -14,8 +15,8 @@ from . import (
 )
 from .core.config import LegoConfig as LegoConfig
 from .core.digest import digest as digest
+from .core.model import Model as Model
 from .core.prediction import (
-  Model as Model,
   adapter_logits as adapter_logits,
   classify as classify,
   predict as predict,

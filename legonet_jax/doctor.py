@@ -10,8 +10,8 @@ The problems are integers v_i = s_i >> 16 with s_i = (1103515245 s_{i-1} + 12345
 integers is compared by its checksum Σ i v_i mod (2^31 - 1), i = 1, 2, .... Other
 answers are stored in millionths and compared within a tolerance: several times the
 error of float32, and far below the error of a product in TF32 or bfloat16. The stored
-numbers come from an oracle in `tests/test_doctor_answers.py` (Python integers and
-float64).
+numbers (`known_answers`) come from an oracle in `tests/test_doctor_answers.py` (Python
+integers and float64).
 """
 
 from collections.abc import Callable, Iterator
@@ -23,14 +23,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core import features, keys as keys_lib, prediction, routing
-from legonet_jax.core.config import LegoConfig, for_one_adapter
+from legonet_jax.core import (
+  features,
+  keys as keys_lib,
+  logits,
+  prediction,
+  requests,
+  routing,
+  samples as samples_lib,
+)
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.digest import digest
 from legonet_jax.core.membership import Members
-from legonet_jax.core.prediction import Model
+from legonet_jax.core.model import Model
 from legonet_jax.core.samples import Samples
+from legonet_jax.known_answers import KNOWN
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.checks import Check
-from legonet_jax.solvers import exact_sums, lanes, ridge
+from legonet_jax.solvers import exact_sums, lanes
 from legonet_jax.solvers.exact_sums import Sums
 from legonet_jax.solvers.ridge import Ridge
 from legonet_jax.solvers.sgd import Sgd
@@ -50,42 +60,6 @@ IDS = np.asarray([3, 7, 11, 2**33 + 1, 2**40 + 5])
 
 # Values of s_0 for which no result lies close to a rounding tie.
 CODES_START, KEYS_START = 1, 1
-
-KNOWN = {
-  "codes": """
-    -36 79 -85 66 24 72 14 59 -80 -87 -45 -43 29 -94 -85 72 31 43 38 74 -14 -13 -69
-    -81 55 -87 18 35 85 78 -61 -62 -69 -85 -33 25 -45 74 -60 30 73 41 -87 -85 -16 60
-    -83 59 -10 50 -58 34 4 41 1 28 -51 -59 -16 -15 7 -70 -57 41 8 15 11 43 -1 -1 -37
-    -51 24 -59 3 10 57 48 -29 -31 -38 -56 -9 5 -16 44 -29 7 42 13 -59 -56 -2 28 -54
-    27
-  """,
-  "keys": """
-    -35 -32 -54 9 -33 64 37 22 28 42 -11 -46 -5 -25 -30 53 15 7 -44 -42 14 14 29 38
-    65 -14 35 8 -10 36 -30 4 24 19 -12 3 -50 25 -18 52 -9 -52 28 -21 45 -44 -11 -24
-    -37 15 -3 24 18 5 -35 -26 60 36 21 4
-  """,
-  "routes": "1750769531",
-  "sums": "711461400 2142190944",
-  "squares": "206983658",
-  "ridge": """
-    -2666135 5067524 -1022962 5788516 3124821 743181 -658200 1643173 -638816
-    -1036917 586008 -3623974 3288283 365807 1900231 -1606587 5539701 -1868455
-    3804788 -1396696 -34947 1628268 2183338 4186657
-  """,
-  "sgd": """
-    142708 -78726 -43184 -232806 -230792 -89161 61283 254454 19021 83730 68260
-    173290 -275021 -127849 -101670 196206 108453 166092 -140313 87543 -99904 -288587
-    169527 -225274 35640 87269 -58663 -32411 -19722 -81404 37173 -91685 29925 100161
-    -319377 73839 -246695 -252441 157154 76424 -78503 29285 159481 138099 37296
-    113709 -19260 -157257 76610 280114 -175717 44327 -168077 31943 170968 -142442
-    93325 72143 13055 65803 -39923 166923 -4416 -11351 -1340 18535 -195110 111024
-    20096 24229 -150101 127525
-  """,
-  "prediction": """
-    511577 396650 91774 212451 671444 116105 165618 566298 268084 591448 125349
-    283203
-  """,
-}
 
 
 class Answer(NamedTuple):
@@ -141,7 +115,7 @@ def check_codes() -> Answer:
 
 
 def check_keys() -> Answer:
-  """K_j = codes + ξ_j: the random numbers of threefry, from ids beyond 32 bits."""
+  """K_j = codes + ξ_j, from ids beyond 32 bits."""
   codes = make_integers(KEYS_START, -60, 60, ADAPTERS, DIM)
   samples = make_samples(codes, np.zeros(ADAPTERS, np.int64))._replace(ids=IDS)
   got = keys_lib.keys_from_anchors(SMALL, samples, IDS[::-1])
@@ -171,7 +145,7 @@ def check_sums() -> Answer:
 
 
 def check_ridge() -> Answer:
-  """W_j = B_j (A_j + s I)^-1, checked by its logits for 8 members."""
+  """W_j = round(2^g B_j (A_j + s I)^-1), correctly rounded."""
   x, dim = make_integers(5, -30, 30, 400, 136), 136
   hit = np.arange(CLASSES)[:, None] == make_integers(6, 0, CLASSES - 1, 400)
   gram = np.pad(x.T @ x, (0, exact_sums.padded(dim) - dim))
@@ -180,9 +154,36 @@ def check_ridge() -> Answer:
     jnp.asarray(np.concatenate(parts, axis=1), jnp.int32),
     jnp.asarray(hit @ x, jnp.int32),
   )
-  w = jax.jit(ridge.solve, static_argnums=0)(for_one_adapter(WIDE), sums)
-  z = np.asarray(w, np.float64) @ x[:8].T * features.unit(WIDE, dim)
-  return Answer(z, 5e-5, "24 logits of a solution")
+  return Answer(checksum(Ridge().solve(sums)), 0, "a checksum of 408 weights")
+
+
+def check_logits() -> Answer:
+  """Σ W x over the activated adapters, in integers of more than 32 bits."""
+  w = 8192 * make_integers(13, -127, 127, ADAPTERS, CLASSES, 1100)
+  w += make_integers(14, -4000, 4000, *w.shape)
+  codes = make_integers(15, -127, 127, 6, 1100)
+  active = make_integers(16, 0, ADAPTERS - 1, 6, 4)
+
+  @jax.jit
+  def add_up(w: jax.Array, codes: jax.Array, active: jax.Array) -> Any:
+    every = jnp.ones(active.shape, bool)
+    return logits.sum_terms(*logits.of_adapters(w, codes, active), every)
+
+  args = (w.astype(np.int32), codes.astype(np.int8), active.astype(np.int32))
+  high, low = (np.asarray(part, np.int64) for part in add_up(*args))
+  return Answer(high * 2**logits.LOW_BITS + low, 0, "18 sums")
+
+
+def check_digest() -> Answer:
+  """The first 48 bits of the digests of a tiny model: fitted, then six samples less."""
+  e = make_integers(17, -999, 999, 60, DIM)
+  y = make_integers(18, 0, CLASSES - 1, 60)
+  samples = samples_lib.make_samples(SMALL, e, y, np.arange(60) * 2**28)
+  state, _ = requests.fit(SMALL, samples)
+  gone = [*state.anchors[:2].tolist(), *state.ids[20:24].tolist()]
+  after, _ = requests.unlearn(SMALL, state, samples, gone)
+  words = [int(digest(each)[:12], 16) for each in (state, after)]
+  return Answer(np.asarray(words), 0, "two digests")
 
 
 def check_sgd() -> Answer:
@@ -235,6 +236,8 @@ CHECKS: dict[str, Callable[[], Answer]] = {
   "routes": check_routes,
   "sums": check_sums,
   "ridge": check_ridge,
+  "logits": check_logits,
+  "digest": check_digest,
   "sgd": check_sgd,
   "prediction": check_prediction,
   "squares": check_squares,

@@ -72,6 +72,10 @@ class RunError(LegoError):
   """A run folder is missing, unfinished, damaged or in use by another process."""
 
 
+class OldRunError(RunError):
+  """The run was made by an earlier version, whose numbers are defined otherwise."""
+
+
 class RunBusyError(RunError):
   """Another process is working on the run."""
 

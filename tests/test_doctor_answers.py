@@ -3,8 +3,10 @@
 from fractions import Fraction
 import statistics
 
+import flint
 import ml_dtypes
 import numpy as np
+import portable_reference
 import pytest
 
 from legonet_jax import doctor
@@ -91,12 +93,17 @@ def oracle_codes():
 
 
 def oracle_keys():
-  codes = lcg(doctor.KEYS_START, -60, 60, 5, 12).astype(float)
-  ids = [3, 7, 11, 2**33 + 1, 2**40 + 5]
-  xi = [0.05 * 127 * normals(5, 1, i, 12) for i in ids]
-  exact = (codes + xi)[::-1]
-  assert (np.abs(exact - np.floor(exact) - 0.5) > 1e-3).all(), "too close to a tie"
-  return np.clip(np.rint(exact), -127, 127).astype(int)
+  """ξ from the sum of eight bytes, as docs/portable.md defines it."""
+  codes = lcg(doctor.KEYS_START, -60, 60, 5, 12)
+  factor = round(80265 * (0.05 * 127 / 1.0))
+  keys = []
+  for row, i in zip(codes, [3, 7, 11, 2**33 + 1, 2**40 + 5], strict=True):
+    start = threefry((5, 1), (i >> 32, i & MASK))
+    drawn = [threefry(start, (0, t)) for t in range(12)]
+    sums = [sum(w >> s & 255 for w in pair for s in (0, 8, 16, 24)) for pair in drawn]
+    xi = [((t - 1020) * factor + 2**23) // 2**24 for t in sums]
+    keys.append([min(max(c + x, -127), 127) for c, x in zip(row, xi, strict=True)])
+  return keys[::-1]
 
 
 def oracle_routes():
@@ -116,11 +123,38 @@ def oracle_sums():
   return [weighted(bands), weighted(B)]
 
 
-def oracle_ridge(rounded=lambda a: a):
-  x, y = lcg(5, -30, 30, 400, 136).astype(float), lcg(6, 0, 2, 400)
-  A, B = x.T @ x, np.array([(y == c) @ x for c in range(3)], float)
-  shift = 0.01 * np.trace(A) / 136
-  return 10 * np.linalg.solve(rounded(A) + shift * np.eye(136), B.T).T @ x[:8].T
+def oracle_ridge():
+  """The exact rational solution, rounded half up."""
+  x, y = lcg(5, -30, 30, 400, 136), lcg(6, 0, 2, 400)
+  A, B = x.T.dot(x), np.array([(y == c).astype(int).dot(x) for c in range(3)])
+  shift = max(1, (2 * int(A.trace()) + 100 * 136) // (2 * 100 * 136))
+  g = max(g for g in range(60) if 4**g * 136 * 100 <= 2 * 4**30)
+  M = flint.fmpq_mat(flint.fmpz_mat((A + shift * np.eye(136, dtype=object)).tolist()))
+  w = M.solve(flint.fmpq_mat(flint.fmpz_mat((B.T * 2**g).tolist())))
+  half = flint.fmpq(1, 2)
+  return [weighted([[int((w[i, c] + half).floor()) for i in range(136)]
+                    for c in range(3)])]  # fmt: skip
+
+
+def oracle_logits():
+  w = 8192 * lcg(13, -127, 127, 5, 3, 1100) + lcg(14, -4000, 4000, 5, 3, 1100)
+  codes, active = lcg(15, -127, 127, 6, 1100), lcg(16, 0, 4, 6, 4)
+  return [
+    sum(w[j].dot(x) for j in near) for x, near in zip(codes, active, strict=True)
+  ]
+
+
+def oracle_digest():
+  """By the second implementation, which shares no code with the library."""
+  e = lcg(17, -999, 999, 60, 12)
+  y = [int(v) for v in lcg(18, 0, 2, 60)]
+  ids = [i * 2**28 for i in range(60)]
+  samples = {i: (list(map(float, row)), c) for i, row, c in zip(ids, e, y, strict=True)}
+  state, fitted = portable_reference.fit_and_digest(doctor.SMALL, samples)
+  for i in [*state.anchors[:2], *state.ids[20:24]]:
+    del samples[i]
+  _, after = portable_reference.fit_and_digest(doctor.SMALL, samples)
+  return [int(d[:12], 16) for d in (fitted, after)]
 
 
 def oracle_sgd(rounded=lambda a: a):
@@ -166,10 +200,12 @@ INTEGERS = {
   "keys": oracle_keys,
   "routes": oracle_routes,
   "sums": oracle_sums,
+  "ridge": oracle_ridge,
+  "logits": oracle_logits,
+  "digest": oracle_digest,
   "squares": oracle_squares,
 }
 REALS = {
-  "ridge": oracle_ridge,
   "sgd": oracle_sgd,
   "prediction": oracle_prediction,
 }

@@ -16,7 +16,7 @@ import legonet_jax as lego
 from legonet_jax import errors
 from legonet_jax.core import features, prediction
 from legonet_jax.core.config import for_prediction
-from legonet_jax.core.prediction import Model, settings_of
+from legonet_jax.core.model import Model, settings_of
 from legonet_jax.core.state import from_arrays, to_arrays
 
 OTHERS = {

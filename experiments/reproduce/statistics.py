@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import stats
 
 LEVEL = 0.95
 Values = Mapping[int, float]  # by seed

@@ -14,7 +14,8 @@ from typing import Any
 from legonet_jax.baselines.learner import Learner
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.prediction import Model, predict_array
+from legonet_jax.core.model import Model
+from legonet_jax.core.prediction import predict_array
 from legonet_jax.core.requests import fit
 from legonet_jax.core.samples import Samples, select
 

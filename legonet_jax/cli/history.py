@@ -79,6 +79,8 @@ def _line(e: lego.runs.journal.Entry) -> str:
     requests = common.counted(len(e["requests"]), "request")
     parts.append(f"{requests}, {common.counted(e['adapters'], 'adapter')} trained")
     parts.append(f"{e['masked']} masked, {e['seconds']:.2f} s")
+  if "migrated" in e:
+    parts.append(f"migrated from {e['migrated']}")
   if "after" in e:
     parts.append(f"digest {e['after'][:12]}")
   parts.append(f"#{e['hash'][:12]}")

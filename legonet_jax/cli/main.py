@@ -33,6 +33,7 @@ COMMANDS = {
   "history": "the journal of a run",
   "verify": "check a run, or a certificate without the run",
   "repair": "make a damaged checkpoint again",
+  "migrate": "bring a run of an earlier version up to date",
   "keygen": "make a key for signing certificates",
 }
 

@@ -8,6 +8,8 @@ from . import (
   keys as keys,
   logits as logits,
   membership as membership,
+  model as model,
+  placement as placement,
   plain as plain,
   prediction as prediction,
   requests as requests,

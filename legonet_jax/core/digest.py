@@ -16,18 +16,25 @@ from legonet_jax.core.retained import join
 from legonet_jax.core.state import LegoState
 from legonet_jax.runtime import flags
 
-_VERSION = b"legonet-jax state 2"
+VERSION = "legonet-jax state 2"
+OLD_VERSION = "legonet-jax state 1"
 
 
 @flags.host_only
-def digest(state: LegoState) -> str:
-  """The sha256 of a state, in hexadecimal."""
+def digest(state: LegoState, version: str = VERSION) -> str:
+  """The sha256 of a state, in hexadecimal.
+
+  Args:
+    state: the state.
+    version: what the digest begins with; another one is needed only to recognise a
+      state of an earlier version of this library.
+  """
   if not isinstance(state, LegoState):
     raise errors.ConfigError(
       f"a {type(state).__name__} is not a state; give what `fit` returns first"
     )
   parts = (state.model, state.anchors, join(state.retained), state.settings)
-  return digest_tree(parts, _VERSION)
+  return digest_tree(parts, version.encode())
 
 
 def digest_tree(tree: Any, prefix: bytes = b"") -> str:

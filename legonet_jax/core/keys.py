@@ -69,7 +69,8 @@ def draw_noise(cfg: LegoConfig, anchors: Ids, dim: int) -> NDArray[np.int64]:
   factor = int(np.rint(_PER_SIGMA * (cfg.key_noise * m / r)))
   drawn = ids_lib.draw_bytes(cfg.seed, ids_lib.KEY_STREAM, anchors, dim)
   t = drawn.sum(axis=-1, dtype=np.int64) - 1020
-  return (t * factor + (1 << 23)) >> 24
+  noise: NDArray[np.int64] = (t * factor + (1 << 23)) >> 24
+  return noise
 
 
 def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:

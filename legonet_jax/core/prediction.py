@@ -11,87 +11,22 @@ is computed in float32 (see `features`).
 """
 
 from collections.abc import Callable
-import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
-from legonet_jax.core import adapters, features, logits, routing
-from legonet_jax.core.config import LegoConfig, for_prediction
+from legonet_jax.core import adapters, features, logits, placement, routing
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.model import Model, check_settings, check_shape
 from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import blocks
 
-_BLOCK = 128
 _BLOCKS = 8  # in one call of `predict_array`
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class PredictionSettings:
-  """The settings of a fit that its predictions depend on; each as in `LegoConfig`.
-
-  They are static: part of a tree's structure, not one of its leaves. So no digest and
-  no saved array holds them, and `jit` compiles once for all models that differ only in
-  seed or solver.
-  """
-
-  num_classes: int
-  top_k: int
-  feature_map: str
-  feature_range: float | None
-  aggregate: str
-  encoder: str
-
-
-class Model(NamedTuple):
-  """The part of a state that predictions need.
-
-  Attributes:
-    keys: K [n, d] int8, in code units.
-    weights: W [n, C, d]: `Weights` of integers if the solver is portable, else a
-      float32 array.
-    live: [n] bool; False for an adapter that predictions leave out: it has no members,
-      or waits for its training.
-    settings: the settings of the fit. `predict` and the other functions compare them
-      with the settings that the caller gives; None skips the comparison.
-  """
-
-  keys: jax.Array
-  weights: Any
-  live: jax.Array
-  settings: PredictionSettings | None = None
-
-
-def settings_of(cfg: LegoConfig) -> PredictionSettings:
-  """The part of `cfg` that predictions depend on."""
-  fields = dataclasses.fields(PredictionSettings)
-  return PredictionSettings(**{f.name: getattr(cfg, f.name) for f in fields})
-
-
-def check_settings(cfg: LegoConfig, model: Model) -> None:
-  """Raises ConfigError if `model` was fitted with other settings than `cfg`."""
-  if not isinstance(model, Model):
-    raise errors.ConfigError(
-      f"a {type(model).__name__} is not a Model; give `state.model`"
-    )
-  given = settings_of(cfg)
-  if model.settings is None or model.settings == given:
-    return
-  for name, was in dataclasses.asdict(model.settings).items():
-    now = getattr(given, name)
-    if now != was:
-      raise errors.ConfigError(
-        f"the model was fitted with {name} {errors.brief(was)}, and these settings have"
-        f" {errors.brief(now)}; give the settings of the fit, or"
-        " model._replace(settings=None) to use other settings on purpose"
-      )
 
 
 def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
@@ -100,25 +35,13 @@ def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
   return _activate(cfg.top_k, model.keys, model.live, codes)
 
 
-def _activate(
-  k: int, keys: jax.Array, live: jax.Array, codes: jax.Array
-) -> jax.Array:
+def _activate(k: int, keys: jax.Array, live: jax.Array, codes: jax.Array) -> jax.Array:
   s = routing.scores(codes, keys)
   s = jnp.where(jnp.broadcast_to(live, s.shape), s, -jnp.inf)
   return jax.lax.top_k(s, k)[1]
 
 
 _activate_jitted = jax.jit(_activate, static_argnums=0)
-
-
-def _check_shape(model: Model, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
-  """Raises SampleError if encodings of `shape` do not fit `model`."""
-  dim = model.keys.shape[1]
-  if len(shape) not in axes or shape[-1] != dim:
-    one = f" or [{dim}]" if 1 in axes else ""
-    raise errors.SampleError(
-      f"encodings have shape {shape}; this model takes [samples, {dim}]{one}"
-    )
 
 
 def adapter_logits(
@@ -135,7 +58,7 @@ def adapter_logits(
     ConfigError: if the model was fitted with other settings.
   """
   check_settings(cfg, model)
-  _check_shape(model, np.shape(encodings), (2,))
+  check_shape(model, np.shape(encodings), (2,))
   codes = features.encode_features(cfg, jnp.asarray(encodings))
   return _adapter_logits(cfg, model, codes)
 
@@ -182,11 +105,11 @@ def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
     SampleError: if the encodings have another width than the model.
   """
   check_settings(cfg, model)
-  _check_shape(model, np.shape(encodings), (1, 2))
+  check_shape(model, np.shape(encodings), (1, 2))
   if np.ndim(encodings) == 1:
     one: jax.Array = predict(cfg, model, jnp.asarray(encodings)[None])[0]
     return one
-  return _apply(_predict, predict_array, cfg, model, encodings)
+  return placement.apply(_predict, predict_array, cfg, model, encodings)
 
 
 def classify(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
@@ -199,38 +122,11 @@ def classify(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   Args and errors: as in `predict`.
   """
   check_settings(cfg, model)
-  _check_shape(model, np.shape(encodings), (1, 2))
+  check_shape(model, np.shape(encodings), (1, 2))
   if np.ndim(encodings) == 1:
     one: jax.Array = classify(cfg, model, jnp.asarray(encodings)[None])[0]
     return one
-  return _apply(_classify, classify_array, cfg, model, encodings)
-
-
-def _apply(
-  on_device: Callable[[LegoConfig, Model, jax.Array], jax.Array],
-  on_host: Callable[[LegoConfig, Model, NDArray[Any]], NDArray[Any]],
-  cfg: LegoConfig,
-  model: Model,
-  encodings: ArrayLike,
-) -> jax.Array:
-  """Applies a function where the encodings are: in a trace, on devices, on the host."""
-  if any(isinstance(x, jax.core.Tracer) for x in (encodings, *_leaves(model))):
-    return on_device(cfg, model, jnp.asarray(encodings))
-  if isinstance(encodings, jax.Array) and not _is_on_host(encodings):
-    return _on_devices(on_device, *_shared(cfg, model), encodings)
-  return jnp.asarray(on_host(cfg, model, np.asarray(encodings)))
-
-
-def _leaves(model: Model) -> list[Any]:
-  """The arrays of a model, without putting its weights together."""
-  weights = model.weights
-  whole = weights.whole_or_none if isinstance(weights, Weights) else weights
-  return [model.keys, model.live, whole]
-
-
-def _is_on_host(array: jax.Array) -> bool:
-  devices = array.sharding.device_set
-  return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+  return placement.apply(_classify, classify_array, cfg, model, encodings)
 
 
 def predict_images(
@@ -261,7 +157,7 @@ def predict_images(
 
 def _predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
   """`predict` of [B, d], under `jit`."""
-  return _by_blocks(functools.partial(_block_of_probs, cfg, model), encodings)
+  return placement.by_blocks(functools.partial(_block_of_probs, cfg, model), encodings)
 
 
 def _block_of_probs(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
@@ -279,7 +175,8 @@ def _probs_of_codes(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Arra
 
 def _classify(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
   """`classify` of [B, d], under `jit`."""
-  return _by_blocks(functools.partial(_block_of_classes, cfg, model), encodings)
+  call = functools.partial(_block_of_classes, cfg, model)
+  return placement.by_blocks(call, encodings)
 
 
 def _block_of_classes(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
@@ -297,93 +194,21 @@ def _sums_integers(cfg: LegoConfig, model: Model) -> bool:
   return isinstance(model.weights, Weights) and cfg.aggregate == "logits"
 
 
-def _by_blocks(
-  call: Callable[[jax.Array], jax.Array], encodings: jax.Array
-) -> jax.Array:
-  """`call` of [B, d], block by block, so that what it needs in memory stays small."""
-  count, dim = encodings.shape
-  if count <= _BLOCK:
-    return call(encodings)
-  number = -(-count // _BLOCK)
-  padded = jnp.pad(encodings, ((0, number * _BLOCK - count), (0, 0)))
-  # Block b has the rows b, b + number, b + 2 number ..., so that if a batch is split
-  # over devices, each device has an equal part of every block.
-  blocks = padded.reshape(_BLOCK, number, dim).swapaxes(0, 1)
-  out: jax.Array = jax.lax.map(call, blocks).swapaxes(0, 1)
-  return out.reshape(number * _BLOCK, *out.shape[2:])[:count]
-
-
-def _on_devices(
-  call: Callable[..., jax.Array], cfg: LegoConfig, model: Model, encodings: jax.Array
-) -> jax.Array:
-  """`call` where the encodings are: on one device, or split by rows over many."""
-  where: Any = encodings.sharding
-  spec = tuple(where.spec) if isinstance(where, NamedSharding) else ()
-  out: jax.Array
-  if spec and spec[0] is not None and not any(spec[1:]):
-    everywhere = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
-    model = jax.device_put(model, everywhere)
-    out = _split(call, cfg, where.mesh, spec[0], model, encodings)
-  else:
-    out = _whole(call, cfg, model, encodings)
-  return out
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _whole(
-  call: Callable[..., jax.Array], cfg: LegoConfig, model: Model, encodings: jax.Array
-) -> jax.Array:
-  return call(cfg, model, encodings)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _split(
-  call: Callable[..., jax.Array],
-  cfg: LegoConfig,
-  mesh: Mesh,
-  axis: Any,
-  model: Model,
-  encodings: jax.Array,
-) -> jax.Array:
-  """`call` by each device of a mesh on its own rows; nothing moves between them.
-
-  Without this, XLA would gather the scores of all rows on every device for `top_k`.
-  """
-  by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
-  split: jax.Array = jax.shard_map(
-    functools.partial(call, cfg),
-    mesh=mesh,
-    in_specs=(whole, by_row),
-    out_specs=by_row,
-  )(model, encodings)
-  return split
-
-
-def _shared(cfg: LegoConfig, model: Model) -> tuple[LegoConfig, Model]:
-  """Settings and model without the fields that do not affect the arithmetic.
-
-  JAX caches executables by static arguments; so all seeds, solvers and encoders share
-  one.
-  """
-  shared = for_prediction(dataclasses.replace(cfg, encoder=""))
-  return shared, model._replace(settings=None)
-
-
 def predict_array(
   cfg: LegoConfig, model: Model, encodings: NDArray[Any]
 ) -> NDArray[np.float32]:
   """`predict` of a host array [B, d]; compiles at most two shapes, ever."""
   check_settings(cfg, model)
-  _check_shape(model, encodings.shape, (2,))
+  check_shape(model, encodings.shape, (2,))
   codes, sane = features.encode_sane(cfg, encodings)
   if _sums_integers(cfg, model):
     sums, counted = _sum_array(cfg, model, codes)
     unit = cfg.solver.logit_unit(codes.shape[1])
     z = sums * (unit / np.maximum(counted.sum(axis=1, keepdims=True), 1))
     z = np.exp(z - z.max(axis=1, keepdims=True))
-    p = (z / z.sum(axis=1, keepdims=True)).astype(np.float32)
+    p = np.asarray(z / z.sum(axis=1, keepdims=True), np.float32)
   else:
-    shared, bare = _shared(cfg, model)
+    shared, bare = placement.share(cfg, model)
     p = np.empty((len(codes), cfg.num_classes), np.float32)
     _fill(p, lambda block: _probs_jitted(shared, bare, block), codes)
   p[~sane] = np.nan
@@ -395,7 +220,7 @@ def classify_array(
 ) -> NDArray[np.int32]:
   """`classify` of a host array [B, d]."""
   check_settings(cfg, model)
-  _check_shape(model, encodings.shape, (2,))
+  check_shape(model, encodings.shape, (2,))
   codes, sane = features.encode_sane(cfg, encodings)
   if _sums_integers(cfg, model):
     best = np.argmax(_sum_array(cfg, model, codes)[0], axis=1)
@@ -423,5 +248,6 @@ def _fill(
   call: Callable[[NDArray[Any]], jax.Array],
   codes: NDArray[np.int8],
 ) -> None:
-  rows = _BLOCK if len(codes) <= _BLOCK else _BLOCK * _BLOCKS
+  block = placement.BLOCK
+  rows = block if len(codes) <= block else block * _BLOCKS
   blocks.fill(out, call, lambda start, end: codes[start:end], rows)

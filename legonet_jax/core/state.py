@@ -17,7 +17,7 @@ from legonet_jax.core import (
 )
 from legonet_jax.core.config import LegoConfig, fingerprint, is_portable
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.prediction import Model, settings_of
+from legonet_jax.core.model import Model, settings_of
 from legonet_jax.core.retained import Retained, RetainedRows
 from legonet_jax.core.task import LargeArray
 from legonet_jax.core.weights import Weights
@@ -119,7 +119,7 @@ def from_arrays(
   keys, live = jnp.asarray(arrays["keys"]), jnp.asarray(arrays["live"])
   weights: Any = arrays["weights"]
   whole = weights.dtype.kind == "i"
-  weights = Weights(weights) if whole else jnp.asarray(weights)
+  weights = Weights.of(weights) if whole else jnp.asarray(weights)
   return LegoState(
     model=Model(keys, weights, live, None if cfg is None else settings_of(cfg)),
     anchors=arrays["anchors"],

@@ -28,7 +28,7 @@ from legonet_jax.core import (
 )
 from legonet_jax.core.config import LegoConfig, is_portable
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.prediction import Model, settings_of
+from legonet_jax.core.model import Model, settings_of
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import NO_ANCHOR, LegoState
 from legonet_jax.core.task import Task
@@ -158,9 +158,7 @@ def _choose_anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -
   return keys_lib.choose_anchors(cfg, ids[ids_lib.hash_order(cfg.seed, ids)])
 
 
-def _carry(
-  old: LegoState, source: NDArray[np.intp], keep: NDArray[np.bool_]
-) -> Any:
+def _carry(old: LegoState, source: NDArray[np.intp], keep: NDArray[np.bool_]) -> Any:
   """W [n, C, d] with each kept adapter in its new place and zeros in the others."""
   if isinstance(old.model.weights, Weights):
     return weights_lib.exchange(old.model.weights, source, keep)
@@ -209,5 +207,5 @@ def _is_ours(solver: Any) -> bool:
   return type(solver).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def _are_finite(weights: jax.Array, adapters: NDArray[np.intp]) -> bool:
+def _are_finite(weights: Any, adapters: NDArray[np.intp]) -> bool:
   return bool(np.isfinite(np.asarray(weights)[adapters]).all())

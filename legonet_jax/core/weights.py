@@ -26,6 +26,13 @@ class Weights:
     self._rows: tuple[NDArray[np.int32], ...] | None = tuple(rows)
     self._whole: Any = None
 
+  @classmethod
+  def of(cls, array: Any) -> "Weights":
+    """The weights of an array [n, C, d]: its rows on the host, or itself if of JAX."""
+    if isinstance(array, jax.Array):
+      return cls.tree_unflatten(None, (array,))
+    return cls(array)
+
   @property
   def rows(self) -> Sequence[NDArray[np.int32]]:
     """W_j [C, d] int32 of each adapter, on the host."""

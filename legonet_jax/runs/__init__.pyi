@@ -11,6 +11,7 @@ from . import (
   journal as journal,
   key_files as key_files,
   layout as layout,
+  migrate as migrate,
   repair as repair,
   requests as requests,
   rows as rows,

@@ -3,7 +3,8 @@
 It names the settings, the encoder, the environment, and for every adapter the digests
 of its members and weights. It holds no id and no encoding. Whoever has the retained
 encodings can make keys, routes and members again (integers, the same everywhere), train
-adapters of their own choice, and compare (equal bits on the same environment).
+adapters of their own choice, and compare: equal on every machine if the solver is
+portable (`Ridge`), else on the same environment.
 
 Every claim can be checked: a certificate is made only for a model whose adapters are
 all trained, and a certificate with a missing part is refused.
@@ -21,18 +22,19 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core import membership, requests
-from legonet_jax.core.config import LegoConfig, describe
+from legonet_jax.core.config import LegoConfig, describe, is_portable
 from legonet_jax.core.digest import digest
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState, untrained
 from legonet_jax.core.transition import rebuild
+from legonet_jax.core.weights import Weights
 from legonet_jax.io import hashing, untrusted
 from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.runtime.checks import Check
 from legonet_jax.runtime.environment import differences
 from legonet_jax.solvers.settings import parse_config
 
-FORMAT = "legonet-jax certificate 1"
+FORMAT = "legonet-jax certificate 2"
 Certificate = dict[str, Any]
 
 
@@ -64,6 +66,7 @@ def make(
     "classes": None if classes is None else list(classes),
     "encoder": cfg.encoder,
     "environment": dict(made_on),
+    "portable": is_portable(cfg),
     "digest": digest(state),
     "journal": head,
     "samples": len(state.ids),
@@ -220,20 +223,21 @@ def _as_masked(
 ) -> LegoState:
   """A whole state as it is while the adapters `masked` [n] wait for `heal`."""
   sizes = membership.sizes_of(state.routes, cfg.num_adapters)
-  weights = np.where(masked[:, None, None], 0, np.asarray(state.model.weights))
-  model = state.model._replace(
-    weights=jnp.asarray(weights), live=jnp.asarray((sizes > 0) & ~masked)
-  )
+  weights: Any = np.where(masked[:, None, None], 0, np.asarray(state.model.weights))
+  weights = Weights(weights) if is_portable(cfg) else jnp.asarray(weights)
+  model = state.model._replace(weights=weights, live=jnp.asarray((sizes > 0) & ~masked))
   return state._replace(model=model)
 
 
 def _weights(state: LegoState) -> list[str]:
-  return [_sha(w) for w in np.asarray(state.model.weights)]
+  weights = state.model.weights
+  rows = weights.rows if isinstance(weights, Weights) else np.asarray(weights)
+  return [_sha(w) for w in rows]
 
 
 def _elsewhere(certificate: Certificate) -> str:
   names = differences(certificate["environment"])
-  if not names:
+  if not names or is_portable(config_of(certificate)):
     return ""
   return (
     f" (trained on another environment: {', '.join(names)} differ, so the last bits may"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.digest import digest
+from legonet_jax.core.digest import OLD_VERSION, VERSION, digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.state import LegoState, from_arrays, to_arrays
 from legonet_jax.io import durable, hashing, untrusted
@@ -128,14 +128,18 @@ def read_manifest(path: pathlib.Path) -> Manifest:
   return Manifest(**{k: v for k, v in _read(path).items() if k in Manifest._fields})
 
 
-def load(path: pathlib.Path, cfg: LegoConfig) -> tuple[LegoState, Manifest]:
+def load(
+  path: pathlib.Path, cfg: LegoConfig, old: bool = False
+) -> tuple[LegoState, Manifest]:
   """The checkpoint in `path`, every byte of it checked.
 
   Args:
     path: its folder.
     cfg: the run's settings, which the model keeps.
+    old: whether it is one of an earlier version, to migrate it.
 
   Raises:
+    OldRunError: if it is one of an earlier version, and `old` is False.
     RunError: if a file is missing, cut off, changed or added.
   """
   value = _read(path)
@@ -162,7 +166,12 @@ def load(path: pathlib.Path, cfg: LegoConfig) -> tuple[LegoState, Manifest]:
       f"checkpoint {path} cannot be read ({why}); `legonet repair` makes it again from"
       " the encoding stores"
     ) from e
-  if digest(state) != value["digest"]:
+  if digest(state, OLD_VERSION if old else VERSION) != value["digest"]:
+    if not old and digest(state, OLD_VERSION) == value["digest"]:
+      raise errors.OldRunError(
+        f"{path.parent.parent} was made by an earlier version, which defines numbers"
+        " otherwise; `legonet migrate` brings it up to date"
+      )
     raise errors.RunError(
       f"checkpoint {path} holds a state with another digest than its manifest says;"
       " `legonet repair` makes it again from the encoding stores"

@@ -12,6 +12,7 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.core import requests
+from legonet_jax.core.config import LegoConfig, is_portable
 from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.data import dataset as dataset_lib
@@ -35,7 +36,7 @@ from legonet_jax.runtime.environment import differences, environment
 from legonet_jax.store import erase, rows as store_rows
 
 
-class _Lost(NamedTuple):
+class Lost(NamedTuple):
   """The lost state: its samples and stores, and its manifest if that is readable."""
 
   ids: Ids
@@ -63,13 +64,14 @@ def repair(
   path = pathlib.Path(path)
   layout = Layout(path)
   settings = layout_lib.read_settings(layout)
-  cfg = settings.cfg
   with lock.hold(path):
     entries = journal.read(layout.journal)
     journal.mend(layout.journal)
     key, renewed = tombstones.renew_key(layout.forgotten_key, entries)
     try:
       run = run_lib.load(path)
+    except errors.OldRunError:
+      raise
     except errors.RunError:
       pass
     else:
@@ -80,49 +82,87 @@ def repair(
         finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
         return run, bool(run.manifest.report["repair"]["proved"])
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
-    lost = _find_lost(layout, settings, entries, key)
-    source = rows_lib.Source(path, lost.stores, settings.classes)
-    erased = run_lib.lost_rows(source, lost.ids, entries)
-    samples = rows_lib.table(cfg, source, np.setdiff1d(lost.ids, erased))
-    keys = layout_lib.read_keys(layout, cfg)
-    state, _ = requests.fit(cfg, samples, keys, progress)
-    on_step("trained")
-    claimed, masked = _claims(lost, entries)
-    proved = digest(state) == claimed
-    known_place = lost.manifest is None or not differences(lost.manifest.environment)
-    if not proved and not masked and known_place and not len(erased):
-      raise errors.RunError(
-        f"what is left in {', '.join(lost.stores)} does not give the state that the"
-        " journal ends in; restore the run from a copy"
-      )
-    values: dict[str, Any] = {"proved": proved, "samples": len(state.ids)}
-    values |= {"retained": tombstones.seal(key, state.ids), "lost": len(erased)}
-    values |= {"forgotten": tombstones.mark(key, erased)}
-    values |= {"key": tombstones.key_name(key)}
-    if not lost.midway:
-      values |= {"before": claimed, "after": digest(state)}
-    before = lost.manifest if lost.midway else None
-    manifest = Manifest(
-      number=checkpoint.numbers(layout.checkpoints)[0] + 1,
-      digest=digest(state),
-      stores=lost.stores,
-      environment=environment(),
-      requests=before.requests if before else [],
-      report={
-        **(before.report if before else {}),
-        **({"after": digest(state)} if before else {}),
-        "repair": values,
-      },
-      head=entries[-1]["hash"],
-      masked=0,
-      event="repaired",
-      records={s: erase.record(rows_lib.resolve(path, s)) for s in lost.stores},
+    lost = find_lost(layout, settings, entries, key)
+    return make_again(layout, settings, entries, key, lost, progress, on_step)
+
+
+def make_again(
+  layout: Layout,
+  settings: layout_lib.RunSettings,
+  entries: list[journal.Entry],
+  key: bytes,
+  lost: Lost,
+  progress: Progress | None,
+  on_step: OnStep,
+  migrated: str = "",
+) -> tuple[Run, bool]:
+  """Fits a run again on the samples of the lost state, and saves and records it.
+
+  Args:
+    layout: the run's folder; the caller holds its lock.
+    settings: the run's settings.
+    entries: its journal.
+    key: its key of forgotten ids.
+    lost: the state to make again.
+    progress: called with (samples passed, samples in all).
+    on_step: called with the name of each step when it is done.
+    migrated: the version of the lost state, if that was proved to be what the journal
+      ends in, but defines its numbers otherwise.
+
+  Returns:
+    The run, and whether it is proved that nothing was lost.
+  """
+  path, cfg = layout.root, settings.cfg
+  source = rows_lib.Source(path, lost.stores, settings.classes)
+  erased = run_lib.lost_rows(source, lost.ids, entries)
+  samples = rows_lib.table(cfg, source, np.setdiff1d(lost.ids, erased))
+  keys = layout_lib.read_keys(layout, cfg)
+  state, _ = requests.fit(cfg, samples, keys, progress)
+  on_step("trained")
+  claimed, masked = claims_of(lost, entries)
+  proved = bool(migrated) or digest(state) == claimed
+  if not (proved or masked or _is_elsewhere(cfg, lost) or len(erased)):
+    raise errors.RunError(
+      f"what is left in {', '.join(lost.stores)} does not give the state that the"
+      " journal ends in; restore the run from a copy"
     )
-    checkpoint.save(layout.checkpoints, state, manifest, on_step)
-    on_step("checkpoint saved")
-    run = Run(layout, cfg, state, manifest, settings.classes)
-    finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
+  values: dict[str, Any] = {"proved": proved, "samples": len(state.ids)}
+  values |= {"retained": tombstones.seal(key, state.ids), "lost": len(erased)}
+  values |= {"forgotten": tombstones.mark(key, erased)}
+  values |= {"key": tombstones.key_name(key)}
+  if migrated:
+    values["migrated"] = migrated
+  if not lost.midway:
+    values |= {"before": claimed, "after": digest(state)}
+  before = lost.manifest if lost.midway else None
+  manifest = Manifest(
+    number=checkpoint.numbers(layout.checkpoints)[0] + 1,
+    digest=digest(state),
+    stores=lost.stores,
+    environment=environment(),
+    requests=before.requests if before else [],
+    report={
+      **(before.report if before else {}),
+      **({"after": digest(state)} if before else {}),
+      "repair": values,
+    },
+    head=entries[-1]["hash"],
+    masked=0,
+    event="repaired",
+    records={s: erase.record(rows_lib.resolve(path, s)) for s in lost.stores},
+  )
+  checkpoint.save(layout.checkpoints, state, manifest, on_step)
+  on_step("checkpoint saved")
+  run = Run(layout, cfg, state, manifest, settings.classes)
+  finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
   return run, proved
+
+
+def _is_elsewhere(cfg: LegoConfig, lost: Lost) -> bool:
+  """Whether the lost state may differ because it was trained elsewhere."""
+  if lost.manifest is None or is_portable(cfg):
+    return False
+  return bool(differences(lost.manifest.environment))
 
 
 def _record_key(run: Run, entries: list[journal.Entry], key: bytes) -> Run:
@@ -137,12 +177,12 @@ def _record_key(run: Run, entries: list[journal.Entry], key: bytes) -> Run:
   return run
 
 
-def _find_lost(
+def find_lost(
   layout: Layout,
   settings: layout_lib.RunSettings,
   entries: list[journal.Entry],
   key: bytes,
-) -> _Lost:
+) -> Lost:
   """The samples of the lost state, proved by the journal's seal if there is one."""
   numbers = checkpoint.numbers(layout.checkpoints)
   if not numbers:
@@ -168,7 +208,7 @@ def _find_lost(
     seal = wanted["retained"] if tombstones.is_current(key, entries) else None
     proved = seal is None or tombstones.seal(key, ids) == seal
     if proved and not tombstones.find_marked(key, marks, ids).any():
-      return _Lost(ids, stores, manifest, midway)
+      return Lost(ids, stores, manifest, midway)
   raise errors.RunError(
     f"nothing in {layout.root} names just the {wanted['samples']} samples that the"
     " journal says the model holds, so it does not give the state that the journal ends"
@@ -207,7 +247,7 @@ def _all_stores(
   return [*settings.stores, *sorted(f"learned/{path.name}" for path in own)]
 
 
-def _claims(lost: _Lost, entries: list[journal.Entry]) -> tuple[str, bool]:
+def claims_of(lost: Lost, entries: list[journal.Entry]) -> tuple[str, bool]:
   """The digest of the lost state, and whether it had masked adapters."""
   if lost.manifest is not None and lost.midway:
     return lost.manifest.digest, lost.manifest.masked > 0

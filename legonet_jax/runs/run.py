@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig, fingerprint
+from legonet_jax.core.config import LegoConfig, fingerprint, is_portable
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import LegoState
@@ -136,8 +136,11 @@ def records(run: Run) -> dict[str, erase.PlainRecord]:
 
 
 def foreign(run: Run) -> dict[str, tuple[str, str]]:
-  """How this environment differs from the run's: name -> (the run's, this one's)."""
-  return differences(run.manifest.environment)
+  """How this environment differs from the run's: name -> (the run's, this one's).
+
+  Nothing differs for a portable solver, whose bits are the same everywhere.
+  """
+  return {} if is_portable(run.cfg) else differences(run.manifest.environment)
 
 
 def _newest(

@@ -1,4 +1,8 @@
-"""The environment: what the bits of a state depend on besides settings and samples."""
+"""The environment: what float weights depend on besides settings and samples.
+
+States of a portable solver (`Ridge`) are the same on every environment; for them it is
+information only.
+"""
 
 from collections.abc import Mapping
 import importlib.metadata
@@ -13,7 +17,7 @@ _NOT_IN_BITS = ("python",)
 
 
 def environment() -> dict[str, str]:
-  """All that the bits of a state depend on besides its settings and samples."""
+  """All that the bits of float weights may depend on besides settings and samples."""
   device = jax.devices()[0]
   packages = ("jax", "jaxlib", "optax", "numpy", "scipy")  # jax uses scipy's LAPACK
   return {

@@ -52,7 +52,9 @@ def one_blas_thread() -> contextlib.AbstractContextManager[object]:
   The cores have work of their own, and threads of OpenBLAS that find no core free wait
   for each other: on a busy machine that is ten times slower.
   """
-  return _blas().limit(limits=1, user_api="blas")
+  limit: contextlib.AbstractContextManager[object]
+  limit = _blas().limit(limits=1, user_api="blas")
+  return limit
 
 
 @functools.lru_cache(maxsize=1)

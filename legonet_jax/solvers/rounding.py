@@ -94,9 +94,7 @@ def make_solver(system: System) -> Solve:
   np.copyto(matrix, system.gram)
   matrix[np.diag_indices_from(matrix)] += float(system.shift)
   # The transpose of a row-major array is what LAPACK reads without a copy.
-  factor, info = scipy.linalg.lapack.dpotrf(
-    matrix.T, lower=1, clean=0, overwrite_a=1
-  )
+  factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
   if info:
     raise errors.ConfigError(
       "a ridge system cannot be factored in float64; raise solver.penalty"
@@ -159,7 +157,9 @@ def _examine(
   trace = diagonal.sum() + dim * shift
   gamma = 1.01 * (dim + 8) * 2.0**-53
   bound = _norms(r) + gamma * (trace * _norms(rest) + _norms(r))
-  bound *= (1 + 2.0**-30) / shift  # pays for the rounding errors of this line and of norms
+  bound *= (
+    1 + 2.0**-30
+  ) / shift  # pays for the rounding errors of this line and of norms
   decided = 0.5 - np.abs(rest) > bound[:, None]
   return near, r, decided
 
@@ -172,7 +172,8 @@ def _multiply(system: System, v: Matrix) -> Matrix:
 
 
 def _norms(rows: Matrix) -> NDArray[np.float64]:
-  return np.sqrt(np.einsum("cd,cd->c", rows, rows))
+  norms: NDArray[np.float64] = np.sqrt(np.einsum("cd,cd->c", rows, rows))
+  return norms
 
 
 def _solve_row(

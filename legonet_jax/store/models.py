@@ -20,15 +20,16 @@ import jax
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig, describe, fingerprint
+from legonet_jax.core.config import LegoConfig, describe, fingerprint, is_portable
 from legonet_jax.core.digest import digest
-from legonet_jax.core.prediction import Model
+from legonet_jax.core.model import Model
 from legonet_jax.core.state import LegoState, from_arrays, to_arrays
+from legonet_jax.core.weights import Weights
 from legonet_jax.io.files import PathLike
 from legonet_jax.runtime import flags
 from legonet_jax.solvers.settings import check_round_trip, parse_config
 
-_FORMAT = "legonet-jax model 1"
+_FORMAT = "legonet-jax model 2"
 _ON_DEVICE = ("keys", "weights", "live")
 
 
@@ -65,6 +66,8 @@ def save(
     raise errors.StoreError(f"{path} exists already; {cure}")
   about = {"format": _FORMAT, "config": describe(cfg), "digest": digest(state)}
   on_device = {name: getattr(state.model, name) for name in _ON_DEVICE}
+  if isinstance(state.model.weights, Weights):
+    on_device["weights"] = state.model.weights.whole
   try:
     with _orbax() as ocp:
       ocp.save(
@@ -120,7 +123,10 @@ def load(
 def _read_about(path: pathlib.Path, about: Any) -> tuple[LegoConfig, str]:
   """Settings and digest from the metadata."""
   if not isinstance(about, dict) or about.get("format") != _FORMAT:
-    raise errors.StoreError(f"{path} is not a model of this version of legonet-jax")
+    raise errors.StoreError(
+      f"{path} is not a model of this version of legonet-jax; fit it"
+      " again, or open it with the version that saved it"
+    )
   try:
     return parse_config(about["config"]), str(about["digest"])
   except (errors.LegoError, KeyError, TypeError) as e:
@@ -139,7 +145,7 @@ def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) 
   n, classes = cfg.num_adapters, cfg.num_classes
   wanted = {
     "keys": ((n, dim), "int8"),
-    "weights": ((n, classes, dim), "float32"),
+    "weights": ((n, classes, dim), "int32" if is_portable(cfg) else "float32"),
     "live": ((n,), "bool"),
     "anchors": ((n,), "int64"),
     "ids": ((count,), "int64"),
