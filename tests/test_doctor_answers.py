@@ -139,9 +139,7 @@ def oracle_ridge():
 def oracle_logits():
   w = 8192 * lcg(13, -127, 127, 5, 3, 1100) + lcg(14, -4000, 4000, 5, 3, 1100)
   codes, active = lcg(15, -127, 127, 6, 1100), lcg(16, 0, 4, 6, 4)
-  return [
-    sum(w[j].dot(x) for j in near) for x, near in zip(codes, active, strict=True)
-  ]
+  return [sum(w[j].dot(x) for j in near) for x, near in zip(codes, active, strict=True)]
 
 
 def oracle_digest():

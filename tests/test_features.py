@@ -6,6 +6,7 @@ import math
 from absl.testing import parameterized
 import chex
 from conftest import CONFIG, encodings
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,11 +51,23 @@ def test_codes_of_a_sample_do_not_depend_on_the_other_samples(kind):
   np.testing.assert_array_equal(alone, together)
 
 
-def test_encodings_of_any_number_of_samples_are_mapped_at_one_shape():
-  features._encode_block.clear_cache()
-  for count in (1, 2, 37, 1023, 1024, 1025, 3000):
-    features.encode_array(CONFIG, np.ones((count, 11), np.float16))
-  assert features._encode_block._cache_size() == 1
+@pytest.mark.parametrize("kind", MAPS)
+def test_codes_depend_neither_on_the_blocks_nor_on_the_cores(kind, monkeypatch):
+  e = encodings(600)
+  want = features.encode_array(MAPS[kind], e)
+  for block, cores in ((7, 1), (64, 3), (1000, 2)):
+    monkeypatch.setattr(features, "_BLOCK", block)
+    monkeypatch.setattr("legonet_jax.runtime.machine.count_cores", lambda c=cores: c)
+    np.testing.assert_array_equal(features.encode_array(MAPS[kind], e), want)
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_codes_under_jit_are_those_of_the_host_but_next_to_a_boundary(kind):
+  e = np.random.default_rng(0).gamma(0.5, 1, (2000, 64)).astype(np.float32)
+  host = features.encode_array(MAPS[kind], e).astype(int)
+  device = np.asarray(jax.jit(lambda e: features.encode_features(MAPS[kind], e))(e))
+  assert np.abs(device - host).max() <= 1
+  assert (device != host).mean() < 1e-3
 
 
 @pytest.mark.parametrize("dim", [2, 64, 512, 2048, 8192, 30_000])

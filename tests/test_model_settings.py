@@ -223,7 +223,7 @@ def test_a_sharded_batch_is_predicted_and_checked(state):
 def test_a_sweep_over_seeds_and_encoders_shares_its_executables():
   # Of a function of its own: `jit` keeps executables by the function.
   predict = jax.jit(lambda *args: lego.predict(*args), static_argnums=0)
-  prediction._predict_jitted.clear_cache()
+  prediction._probs_jitted.clear_cache()
   e = encodings(5)
   for seed, encoder in ((1, "a"), (2, "a"), (3, "b")):
     cfg = dataclasses.replace(CONFIG, seed=seed, encoder=encoder)
@@ -231,7 +231,7 @@ def test_a_sweep_over_seeds_and_encoders_shares_its_executables():
     model = lego.fit(cfg, samples)[0].model
     prediction.predict_array(cfg, model, e)
     predict(for_prediction(cfg), model, jnp.asarray(e))
-  assert prediction._predict_jitted._cache_size() == 1
+  assert prediction._probs_jitted._cache_size() == 1
   # A caller's own `jit` compares encoders, so it compiles once for each of them.
   assert predict._cache_size() == 2
 

@@ -89,7 +89,7 @@ def test_a_dead_adapter_is_never_activated():
 @pytest.mark.parametrize("aggregate", ["probs", "logits"])
 def test_a_host_array_of_any_length_is_predicted_by_two_executables(aggregate):
   cfg, m = dataclasses.replace(CONFIG, aggregate=aggregate), model(dead=(1,))
-  prediction._predict_jitted.clear_cache()
+  prediction._probs_jitted.clear_cache()
   for count in (0, 1, 5, 128, 129, 1024, 1025, 2100):
     e = encodings(count, seed=7)
     p = prediction.predict_array(cfg, m, e)
@@ -98,7 +98,7 @@ def test_a_host_array_of_any_length_is_predicted_by_two_executables(aggregate):
       np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
   other = dataclasses.replace(cfg, seed=5, key_noise=0.5, encoder="x", solver=SGD)
   prediction.predict_array(other, m, encodings(3))
-  assert prediction._predict_jitted._cache_size() == 2
+  assert prediction._probs_jitted._cache_size() == 2
 
 
 def test_what_has_no_part_in_a_prediction_changes_no_bit_of_it():
@@ -112,7 +112,7 @@ def test_what_has_no_part_in_a_prediction_changes_no_bit_of_it():
 
 def test_numpy_and_jax_arrays_give_the_same_and_a_sweep_compiles_once():
   """As the README calls it: no `jit` of the caller's."""
-  prediction._predict_jitted.clear_cache()
+  prediction._probs_jitted.clear_cache()
   e = encodings(300, seed=5)
   for seed in range(3):
     cfg = dataclasses.replace(CONFIG, seed=seed)
@@ -122,8 +122,8 @@ def test_numpy_and_jax_arrays_give_the_same_and_a_sweep_compiles_once():
     np.testing.assert_allclose(p, predict(cfg, m, jnp.asarray(e)), atol=1e-6)
     np.testing.assert_allclose(p[0], predict(cfg, m, e[0]), atol=1e-6)
     np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
-  # Blocks of a host array, the whole array of the device, and one encoding.
-  assert prediction._predict_jitted._cache_size() == 3
+  # A block of many rows, and one of few.
+  assert prediction._probs_jitted._cache_size() == 2
 
 
 def test_the_logits_of_each_adapter_make_the_prediction():
@@ -144,7 +144,7 @@ def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
     from conftest import CONFIG, encodings, ids, labels
     import jax, numpy as np, legonet_jax as lego
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
-    from legonet_jax.core import prediction
+    from legonet_jax.core import placement, prediction
     samples = lego.make_samples(CONFIG, encodings(), labels(), ids())
     model = lego.fit(CONFIG, samples)[0].model
     e = encodings(4096, seed=1)
@@ -152,11 +152,12 @@ def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
     split = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
     predict = jax.jit(lambda m, e: lego.predict(CONFIG, m, e))
     spread = jax.device_put(model, whole)
-    cfg, bare = prediction._shared(CONFIG, spread)
+    cfg, bare = placement.share(CONFIG, spread)
     def compile(rows, sharding, own):
       held = jax.device_put(e[:rows], sharding)
       if own:
-        return prediction._predict_split.lower(cfg, split.mesh, "batch", bare, held)
+        return placement._split.lower(
+          prediction._predict, cfg, split.mesh, "batch", bare, held)
       return predict.lower(spread, held)
     def flops(*args):  # of one block: XLA counts the body of a loop once
       return compile(128, *args).compile().cost_analysis()["flops"]
