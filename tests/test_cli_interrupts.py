@@ -54,8 +54,19 @@ def test_accepted_requests_are_finished_by_whatever_comes_next(
   assert ids()[0] not in run_lib.load(run).state.ids
 
 
-def test_another_environment_is_said(run, capsys, monkeypatch):
+def test_another_environment_is_nothing_to_a_run_of_ridge(run, capsys, monkeypatch):
+  other = {**environment.environment(), "jaxlib": "9.9", "device": "TPU v5"}
+  monkeypatch.setattr(environment, "environment", lambda: other)
+  assert cli.main(["status", str(run), "--json"]) == 0
+  out = capsys.readouterr()
+  assert not out.err
+  assert json.loads(out.out)["other_environment"] == {}
+
+
+def test_another_environment_is_said_to_a_run_of_sgd(run, capsys, monkeypatch):
   here = environment.environment()
+  store, run = run.parent / "store", run.parent / "sgd"
+  say(capsys, "fit", store, "--out", run, *OPTIONS, "--solver", "sgd")
   other = {**here, "jaxlib": "9.9"}
   monkeypatch.setattr(environment, "environment", lambda: other)
   assert cli.main(["status", str(run), "--json"]) == 0

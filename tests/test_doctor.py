@@ -10,8 +10,8 @@ import pytest
 
 from legonet_jax import doctor
 from legonet_jax.cli import doctor as command, main as cli
-from legonet_jax.core import features, keys as keys_lib, prediction, routing
-from legonet_jax.solvers import exact_sums, lanes, ridge
+from legonet_jax.core import features, keys as keys_lib, logits, prediction, routing
+from legonet_jax.solvers import exact_sums, lanes, ridge, rounding
 
 
 def ties_to_the_higher(real):
@@ -19,7 +19,12 @@ def ties_to_the_higher(real):
 
 
 def one_entry(real):
-  return lambda *args: real(*args).at[0, 0].add(1)
+  def off_by_one(*args):
+    result = np.array(real(*args))
+    result.flat[0] += 1
+    return result
+
+  return off_by_one
 
 
 def one_sum(real):
@@ -31,11 +36,18 @@ def one_sum(real):
 
 
 def coarse_sums(real):
-  def solve(cfg, sums):
+  def solve(self, sums):
     gram = sums.gram.astype(jnp.bfloat16).astype(jnp.int32)
-    return real(cfg, sums._replace(gram=gram))
+    return real(self, sums._replace(gram=gram))
 
   return solve
+
+
+def coarse_products(real):
+  def dot(byte, x):
+    return (real(byte, x) >> 8) << 8
+
+  return dot
 
 
 def coarse_weights(real):
@@ -61,13 +73,15 @@ def last_rows(real):
 
 
 BROKEN = {
-  "codes": (features, "_encode_block", one_entry),
-  "keys": (keys_lib, "_perturb", one_entry),
+  "codes": (features, "_encode_rows", one_entry),
+  "keys": (keys_lib, "draw_noise", one_entry),
   "routes": (routing, "_route_block", ties_to_the_higher),
   "sums": (exact_sums, "absorb", one_sum),
-  "ridge": (ridge, "solve", coarse_sums),
+  "ridge": (ridge.Ridge, "solve", coarse_sums),
+  "logits": (logits, "_dot", coarse_products),
+  "digest": (rounding, "choose_shift", lambda real: lambda *a: real(*a) + 1),
   "sgd": (lanes, "step", coarse_weights),
-  "prediction": (prediction, "_predict_jitted", dead_adapters_vote),
+  "prediction": (prediction, "_probs_jitted", dead_adapters_vote),
   "squares": (jax, "vmap", last_rows),
 }
 
@@ -100,7 +114,7 @@ def test_an_exception_in_jax_is_a_failed_check_and_the_others_go_on(monkeypatch)
 
   monkeypatch.setattr(routing, "_route_block", fail)
   found = {check.name: check for check in doctor.examine()}
-  assert [name for name in found if not found[name].passed] == ["routes"]
+  assert [name for name in found if not found[name].passed] == ["routes", "digest"]
   assert "INTERNAL: no kernel" in found["routes"].detail
   assert "\n" not in found["routes"].detail
 
@@ -130,7 +144,7 @@ def test_the_command_says_what_it_found(capsys):
   out, err = capsys.readouterr()
   assert f"jax          {jax.__version__}" in out
   assert [line[:4] for line in out.splitlines()].count("ok  ") == len(doctor.CHECKS)
-  assert out.endswith("all 8 answers are right\n")
+  assert out.endswith("all 10 answers are right\n")
   assert err == ""
 
 
@@ -141,7 +155,7 @@ def test_a_wrong_answer_is_one_line_with_a_cure_and_exit_code_1(capsys, break_it
   report = json.loads(out)
   assert not report["passed"]
   wrong = [check["name"] for check in report["checks"] if not check["passed"]]
-  assert wrong == ["codes"]
+  assert wrong == ["codes", "digest", "prediction"]
   assert err.startswith("legonet: error: ")
   assert "wrong: codes" in err
   assert "install another release of jax" in err

@@ -57,7 +57,7 @@ def test_codes_depend_neither_on_the_blocks_nor_on_the_cores(kind, monkeypatch):
   want = features.encode_array(MAPS[kind], e)
   for block, cores in ((7, 1), (64, 3), (1000, 2)):
     monkeypatch.setattr(features, "_BLOCK", block)
-    monkeypatch.setattr("legonet_jax.runtime.machine.count_cores", lambda c=cores: c)
+    monkeypatch.setattr("legonet_jax.runtime.parallel.count_cores", lambda c=cores: c)
     np.testing.assert_array_equal(features.encode_array(MAPS[kind], e), want)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.weights import Weights
-from legonet_jax.runtime import machine, parallel
+from legonet_jax.runtime import parallel
 
 # A sum is high · 2^20 + low. `high` of one adapter is below 2^23.
 LOW_BITS = 20
@@ -41,7 +41,7 @@ def sum_on_host(
     counted: [B, k] bool, whether an adapter is part of the sum.
   """
   rows, count = weights.rows, len(codes)
-  size = max(_MIN_ROWS, -(-count // machine.count_cores()))
+  size = max(_MIN_ROWS, -(-count // parallel.count_cores()))
 
   def add_up(start: int) -> NDArray[np.int64]:
     x = codes[start : start + size].astype(np.float64)

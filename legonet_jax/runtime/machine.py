@@ -1,4 +1,4 @@
-"""The host's cores, memory and processor name.
+"""The host's memory and processor name.
 
 Linux tells more than macOS does; each function has a fallback for what is not told.
 """
@@ -7,16 +7,6 @@ import os
 import pathlib
 import platform
 import subprocess
-
-
-def count_cores() -> int:
-  """Number of cores that this process may use; if unknown, cores of the machine.
-
-  Only Linux and some BSDs can bind a process to a part of the cores.
-  """
-  if hasattr(os, "sched_getaffinity"):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
 
 
 def memory_bytes() -> int | None:

@@ -11,20 +11,31 @@ from concurrent import futures
 import contextlib
 import functools
 import itertools
+import os
 from typing import TypeVar
 
 import jax
 import threadpoolctl
 
-from legonet_jax.runtime import flags, machine
+from legonet_jax.runtime import flags
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
+def count_cores() -> int:
+  """Number of cores that this process may use; if unknown, cores of the machine.
+
+  Only Linux and some BSDs can bind a process to a part of the cores.
+  """
+  if hasattr(os, "sched_getaffinity"):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
 def count() -> int:
   """How many adapters, or groups of them, to work on at a time."""
-  return machine.count_cores() if jax.default_backend() == "cpu" else 1
+  return count_cores() if jax.default_backend() == "cpu" else 1
 
 
 def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -43,7 +54,7 @@ def each(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 def on_cores(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
   """`map(work, items)`, in order, on all cores: for work that does not use jax."""
-  yield from _map(work, items, machine.count_cores())
+  yield from _map(work, items, count_cores())
 
 
 def one_blas_thread() -> contextlib.AbstractContextManager[object]:

@@ -153,7 +153,7 @@ def sum_rows(
     sign = blocks.pad(signs[at : at + block], block, np.int8)
     sums, peak = absorb(sums, codes, labels, sign)
     at += block
-    if size * features.levels(cfg, samples.codes.shape[1]) ** 2 >= _MAX_SUM:
+    if size * features.MAX_CODE**2 >= _MAX_SUM:
       _check(peak, size)
   return sums
 
