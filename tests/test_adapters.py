@@ -14,6 +14,7 @@ import pytest
 
 import legonet_jax as lego
 from legonet_jax.core import adapters, features, ids as ids_lib, membership
+from legonet_jax.runtime import flags
 from legonet_jax.solvers import lanes
 
 OPTIMIZERS = {
@@ -153,3 +154,21 @@ def test_progress_counts_all_samples_and_epochs(samples):
   total = info.samples_retrained * CONFIG.solver.epochs
   assert seen[-1] == (total, total)
   assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+
+
+def test_training_again_in_the_same_process_gives_the_same_bits(samples):
+  again = {lego.digest(lego.fit(CONFIG, samples)[0]) for _ in range(4)}
+  assert len(again) == 1
+
+
+def test_training_names_the_precision_of_every_product_and_compiles_for_determinism():
+  """Not by a context, which a caller's `jit` would not see."""
+  x, y = jnp.ones((4, 5)), jnp.zeros(4, jnp.int32)
+
+  def gradient(w):
+    return adapters.gradient(w, x, adapters.targets(CONFIG, y))
+
+  text = str(jax.make_jaxpr(gradient)(jnp.ones((CONFIG.num_classes, 5))))
+  assert text.count("dot_general") == text.count("Precision.HIGHEST, ") / 1 > 0
+  assert flags.DETERMINISTIC["xla_gpu_deterministic_ops"] is True
+  assert flags.DETERMINISTIC["xla_gpu_autotune_level"] == 0

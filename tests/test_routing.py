@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from legonet_jax.core import routing
 
@@ -91,3 +92,29 @@ def test_routing_any_number_of_samples_holds_one_block_of_scores():
 def test_scores_ask_for_full_precision_where_the_default_would_round():
   jaxpr = str(jax.make_jaxpr(routing.scores)(np.ones((2, 4)), np.ones((3, 4))))
   assert "HIGHEST" in jaxpr
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_a_gpu_breaks_ties_as_the_host_does(monkeypatch, k):
+  """`top_k` promises no order of ties there, so scores are sorted with their indices."""
+  s = np.random.default_rng(0).integers(-2, 3, (50, 8)).astype(np.float32)
+  s[3:9, 2] = -np.inf
+  here = np.asarray(routing.take_nearest(jnp.asarray(s), k))
+  np.testing.assert_array_equal(here, np.argsort(-s, axis=1, kind="stable")[:, :k])
+
+  def elsewhere(*args, default, **_):
+    return default(*args)
+
+  monkeypatch.setattr(jax.lax, "platform_dependent", elsewhere)
+  np.testing.assert_array_equal(routing.take_nearest(jnp.asarray(s), k), here)
+
+
+def test_a_gpu_sorts_and_other_devices_select():
+  def lowered(platform):
+    route = jax.jit(lambda s: routing.take_nearest(s, 3))
+    text = jax.export.export(route, platforms=[platform])(np.zeros((4, 9), np.float32))
+    return text.mlir_module()
+
+  assert "top_k" in lowered("cpu")
+  assert "stablehlo.sort" in lowered("cuda")
+  assert "top_k" not in lowered("cuda")

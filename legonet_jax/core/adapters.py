@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from legonet_jax.core import features, ids as ids_lib
 from legonet_jax.core.config import LegoConfig
+from legonet_jax.runtime import flags
 
 
 def init_weights(
@@ -67,7 +68,8 @@ def gradient(weights: jax.Array, x: jax.Array, targets: Targets) -> jax.Array:
     x: [B, d] features.
     targets: of the labels [B].
   """
-  z = jnp.einsum("cd,bd->cb", weights, x)
+  z = jnp.einsum("cd,bd->cb", weights, x, precision=flags.PRECISION)
   e = jnp.exp(z - jnp.max(z, axis=0, keepdims=True))
   p = e / jnp.sum(e, axis=0, keepdims=True)
-  return jnp.einsum("cb,bd->cd", (p - targets.hit) * targets.share[None, :], x)
+  error = (p - targets.hit) * targets.share[None, :]
+  return jnp.einsum("cb,bd->cd", error, x, precision=flags.PRECISION)

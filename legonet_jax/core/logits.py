@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.weights import Weights
-from legonet_jax.runtime import parallel
+from legonet_jax.runtime import flags, parallel
 
 # A sum is high · 2^20 + low. `high` of one adapter is below 2^23.
 LOW_BITS = 20
@@ -102,7 +102,7 @@ def _dot(byte: jax.Array, x: jax.Array) -> jax.Array:
       "bcd,bd->bc",
       byte[:, :, part].astype(jnp.float32),
       x[:, part],
-      precision=jax.lax.Precision.HIGHEST,
+      precision=flags.PRECISION,
     )
     total = total + product.astype(jnp.int32)
   return total

@@ -24,7 +24,7 @@ from legonet_jax.core import adapters, features, logits, placement, routing
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.model import Model, check_settings, check_shape
 from legonet_jax.core.weights import Weights
-from legonet_jax.runtime import blocks
+from legonet_jax.runtime import blocks, flags
 
 _BLOCKS = 8  # in one call of `predict_array`
 
@@ -38,7 +38,7 @@ def activate(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
 def _activate(k: int, keys: jax.Array, live: jax.Array, codes: jax.Array) -> jax.Array:
   s = routing.scores(codes, keys)
   s = jnp.where(jnp.broadcast_to(live, s.shape), s, -jnp.inf)
-  return jax.lax.top_k(s, k)[1]
+  return routing.take_nearest(s, k)
 
 
 _activate_jitted = jax.jit(_activate, static_argnums=0)
@@ -75,9 +75,9 @@ def _adapter_logits(
     return logits.to_float(high, low, cfg.solver.logit_unit(codes.shape[1])), share
   x = adapters.dequantize(cfg, codes)
   if active.size <= model.weights.shape[0]:
-    z = jnp.einsum("bd,bkcd->bkc", x, model.weights[active])
+    z = jnp.einsum("bd,bkcd->bkc", x, model.weights[active], precision=flags.PRECISION)
   else:  # the products with all adapters cost less than gathering that many weights
-    z = jnp.einsum("bd,ncd->bnc", x, model.weights)
+    z = jnp.einsum("bd,ncd->bnc", x, model.weights, precision=flags.PRECISION)
     z = jnp.take_along_axis(z, active[:, :, None], axis=1)
   return z, share
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.runtime import blocks
+from legonet_jax.runtime import blocks, flags
 
 # Scores are exact, so the shape of a block cannot change a route.
 LARGEST_BLOCK = 1024
@@ -23,14 +23,34 @@ def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:
   """Exact scores [..., n] of codes [..., d] against keys [n, d]; highest is nearest."""
   k = keys.astype(jnp.float32)
   # Full precision keeps the products exact where the default would round to bfloat16.
-  dots = jnp.matmul(codes.astype(jnp.float32), k.T, precision=jax.lax.Precision.HIGHEST)
+  dots = jnp.matmul(codes.astype(jnp.float32), k.T, precision=flags.PRECISION)
   half = 0.5 * jnp.sum(jnp.square(k), axis=-1)
   return dots - jnp.broadcast_to(half, dots.shape)
 
 
 def route(codes: jax.Array, keys: jax.Array, k: int) -> jax.Array:
   """The k nearest adapters [..., k] int32 of codes [..., d], nearest first."""
-  return jax.lax.top_k(scores(codes, keys), k)[1]
+  return take_nearest(scores(codes, keys), k)
+
+
+def take_nearest(scores: jax.Array, k: int) -> jax.Array:
+  """The k highest of scores [..., n], [..., k] int32; a tie goes to the lower index.
+
+  On a GPU `top_k` does not promise that, so there scores are sorted together with their
+  indices.
+  """
+
+  def by_top_k(s: jax.Array) -> jax.Array:
+    return jax.lax.top_k(s, k)[1]
+
+  def by_sort(s: jax.Array) -> jax.Array:
+    index = jax.lax.broadcasted_iota(jnp.int32, s.shape, s.ndim - 1)
+    return jax.lax.sort((-s, index), num_keys=2)[1][..., :k]
+
+  nearest: jax.Array = jax.lax.platform_dependent(
+    scores, cpu=by_top_k, tpu=by_top_k, default=by_sort
+  )
+  return nearest
 
 
 _route_block = jax.jit(route, static_argnums=2)

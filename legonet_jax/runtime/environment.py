@@ -7,11 +7,12 @@ information only.
 from collections.abc import Mapping
 import importlib.metadata
 import os
+import pathlib
 import platform
 
 import jax
 
-from legonet_jax.runtime import machine
+from legonet_jax.runtime import flags, machine
 
 _NOT_IN_BITS = ("python",)
 
@@ -28,8 +29,26 @@ def environment() -> dict[str, str]:
     "processor": machine.processor_name(),
     "cpu_threads": str(os.cpu_count()),
     "xla_flags": os.environ.get("XLA_FLAGS", ""),
+    **_gpu(device),
     "python": platform.python_version(),
   }
+
+
+def _gpu(device: jax.Device) -> dict[str, str]:
+  """What the bits of a GPU depend on besides: its libraries and its driver."""
+  if device.platform not in ("gpu", "cuda", "rocm"):
+    return {}
+  packages = ("nvidia-cublas", "nvidia-cusolver", "nvidia-cuda-runtime", "nvidia-cudnn")
+  found = {"backend": device.client.platform_version.replace("\n", " ")}
+  for dist in importlib.metadata.distributions():
+    name = dist.metadata["Name"] or ""
+    if name.startswith(packages) or name.startswith("jax-cuda"):
+      found[name] = dist.version
+  try:
+    told = pathlib.Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
+  except (OSError, IndexError):
+    told = ""
+  return {**found, "driver": told, "compiler_options": str(flags.DETERMINISTIC)}
 
 
 def differences(there: Mapping[str, str]) -> dict[str, tuple[str, str]]:

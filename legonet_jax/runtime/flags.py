@@ -17,6 +17,12 @@ import jax
 
 from legonet_jax import errors
 
+# How float weights are compiled. On a GPU, XLA otherwise chooses algorithms by timing
+# them, and two processes may choose differently. Other backends ignore these options.
+DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
+# Each product names its precision, so that it also holds inside a caller's `jit`.
+PRECISION = jax.lax.Precision.HIGHEST
+
 P = ParamSpec("P")
 R = TypeVar("R")
 _TRACED = (

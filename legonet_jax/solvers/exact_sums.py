@@ -27,7 +27,7 @@ from legonet_jax import errors
 from legonet_jax.core import features
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.samples import Samples
-from legonet_jax.runtime import blocks
+from legonet_jax.runtime import blocks, flags
 
 BAND = 128
 # All sizes give the same integers; small blocks save work when there are few rows.
@@ -89,12 +89,16 @@ def absorb(
   x = jnp.pad(codes.astype(jnp.float32), ((0, 0), (0, padded(dim) - dim)))
   signed = x * signs.astype(jnp.float32)[:, None]
   # This order, not its transpose, is twice as fast on CPU.
-  parts = [signed[:, r : r + BAND].T @ x[:, r:] for r, _ in bands(dim)]
+  parts = [_product(signed[:, r : r + BAND].T, x[:, r:]) for r, _ in bands(dim)]
   gram = sums.gram + jnp.concatenate(parts, axis=1).astype(jnp.int32)
   classes = jnp.arange(sums.cross.shape[0], dtype=labels.dtype)
   hit = (classes[:, None] == labels[None, :]).astype(jnp.float32)
-  cross = sums.cross + (hit @ signed[:, :dim]).astype(jnp.int32)
+  cross = sums.cross + _product(hit, signed[:, :dim]).astype(jnp.int32)
   return Sums(gram, cross), jnp.max(diagonal(gram, dim).astype(jnp.uint32))
+
+
+def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+  return jnp.matmul(a, b, precision=flags.PRECISION)
 
 
 def compile_all(cfg: LegoConfig, dim: int) -> None:

@@ -28,7 +28,7 @@ from legonet_jax.core import adapters, ids as ids_lib
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.membership import Members
 from legonet_jax.core.samples import Samples
-from legonet_jax.runtime import parallel
+from legonet_jax.runtime import flags, parallel
 from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.solvers.optimizers import make_optimizer
 
@@ -75,7 +75,7 @@ def step(
   return kept
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1), compiler_options=flags.DETERMINISTIC)
 def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) -> Lanes:
   """Fresh lanes for the adapters with ids `words` [lanes, 2]."""
 
@@ -86,7 +86,9 @@ def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) ->
   return jax.vmap(one)(words)
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+@functools.partial(
+  jax.jit, static_argnums=0, donate_argnums=1, compiler_options=flags.DETERMINISTIC
+)
 def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
   """Trains all lanes on a tile, `epochs` times over its first `batches` batches."""
   targets = jax.vmap(jax.vmap(functools.partial(adapters.targets, cfg)))(
@@ -111,7 +113,7 @@ def run_tile(cfg: LegoConfig, lanes: Lanes, tile: Tile) -> Lanes:
 @functools.partial(jax.jit, donate_argnums=0)
 def _place(weights: jax.Array, at: jax.Array, trained: jax.Array) -> jax.Array:
   """Writes lanes into the adapters' array; drops empty lanes, placed beyond its end."""
-  return weights.at[at].set(trained, mode="drop")
+  return weights.at[at].set(trained, mode="drop", unique_indices=True)
 
 
 def train_adapters(
@@ -164,7 +166,7 @@ def train_adapters(
         "the training of an adapter diverged: its weights are not finite numbers; lower"
         " learning_rate, or correct the other solver.options"
       )
-    at = np.full(width, weights.shape[0], np.int32)
+    at = weights.shape[0] + np.arange(width, dtype=np.int32)  # no index twice
     at[: len(group)] = members.adapters[group]
     weights = _place(weights, at, lanes)
     if progress is not None:
