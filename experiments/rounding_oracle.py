@@ -1,0 +1,216 @@
+r"""Every weight of real adapters against an exact rational solver.
+
+    python -m experiments.rounding_oracle [--adapters 50] [--encodings DIR]
+
+W_j must be floor(2^g B_j (A_j + s_j I)^-1 + 1/2), entry by entry. FLINT solves the same
+system in rational numbers (`pip install python-flint`), and every entry is compared.
+A_j and B_j are summed here once more. The adapters are spread over all sizes, from the
+smallest to the largest. Result in experiments/results/rounding_oracle.json. Exit code 1
+if an entry differs.
+"""
+
+import argparse
+from fractions import Fraction
+import importlib
+import pathlib
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import common
+import legonet_jax as lego
+from legonet_jax import errors
+from legonet_jax.cli import console
+from legonet_jax.data import embedded
+from legonet_jax.solvers import rounding
+
+
+class Problem(NamedTuple):
+  """One system: A [d, d] int64, B [C, d] int64, s and g."""
+
+  gram: NDArray[np.int64]
+  cross: NDArray[np.int64]
+  shift: int
+  grid: int
+
+
+def make_problem(
+  codes: NDArray[np.int8], labels: NDArray[Any], classes: int, penalty: Fraction
+) -> Problem:
+  """The system of members with `codes` [m, d] and `labels` [m]."""
+  # float64 holds these sums exactly and is faster than int64.
+  x, dim = codes.astype(np.float64), codes.shape[1]
+  gram = (x.T @ x).astype(np.int64)
+  hit = np.arange(classes)[:, None] == np.asarray(labels)[None, :]
+  cross = (hit.astype(np.float64) @ x).astype(np.int64)
+  shift = rounding.choose_shift(penalty, int(np.trace(gram)), dim)
+  return Problem(gram, cross, shift, rounding.choose_grid(penalty, dim))
+
+
+def to_system(problem: Problem) -> rounding.System:
+  """The same system, as the library takes it."""
+  gram = problem.gram.astype(np.float64)
+  cross = problem.cross.astype(np.int32)
+  return rounding.System(gram, problem.shift, cross, problem.grid)
+
+
+def solve_exactly(problem: Problem) -> list[list[Fraction]]:
+  """2^g B (A + s I)^-1 [C, d], as rational numbers; for small systems."""
+  numerators, denominator = _solve(problem)
+  low = int(denominator)
+  return [
+    [Fraction(int(x) << problem.grid, low) for x in row]
+    for row in numerators.transpose().tolist()
+  ]
+
+
+def round_exactly(problem: Problem) -> tuple[NDArray[np.int64], int]:
+  """floor(2^g B (A + s I)^-1 + 1/2) [C, d], and how many entries are exact ties."""
+  numerators, low = _solve(problem)
+  doubled = numerators.transpose() * (2 << problem.grid)  # 2 p, where W = round(p / q)
+  twice = 2 * low
+  rounded, ties = [], 0
+  for row in doubled.tolist():
+    pairs = [divmod(x + low, twice) for x in row]
+    rounded.append([int(q) for q, _ in pairs])
+    ties += sum(rest == 0 for _, rest in pairs)
+  return np.array(rounded, np.int64).reshape(problem.cross.shape), ties
+
+
+def _solve(problem: Problem) -> tuple[Any, Any]:
+  """FLINT's (P [d, C], q) with P / q = ((A + s I)^-1 Bᵀ) and q > 0."""
+  flint = load_flint()
+  dim = len(problem.gram)
+  rows = problem.gram.tolist()
+  for i in range(dim):
+    rows[i][i] += problem.shift
+  right = flint.fmpz_mat(problem.cross.T.tolist())
+  numerators, low = flint.fmpz_mat(rows).solve(right).numer_denom()
+  return (numerators, low) if low > 0 else (-numerators, -low)
+
+
+def load_flint() -> Any:
+  """The module `flint`; ConfigError if it is not installed."""
+  try:
+    return importlib.import_module("flint")
+  except ImportError as e:
+    raise errors.ConfigError("FLINT is not installed; pip install python-flint") from e
+
+
+def load_samples(
+  folder: pathlib.Path | None, penalty: float
+) -> tuple[lego.Samples, int]:
+  """The training samples of a folder, or the embedded ones, and the classes."""
+  ids: NDArray[np.int64] | None = None
+  encodings: NDArray[Any]
+  if folder is None:
+    split = embedded.load_embedded()[0]
+    encodings, labels, ids = split.encodings, split.labels, split.ids
+  else:
+    encodings, labels = common.load(folder, "train")
+  classes = int(labels.max()) + 1
+  cfg = lego.LegoConfig(classes, solver=lego.Ridge(penalty=penalty))
+  return lego.make_samples(cfg, encodings, labels, ids), classes
+
+
+def members_of(state: lego.LegoState, samples: lego.Samples, j: int) -> NDArray[Any]:
+  """The rows of the table that activate adapter j."""
+  mine = state.ids[(state.routes == j).any(axis=1)]
+  return np.searchsorted(samples.ids, np.sort(mine))
+
+
+def compare(
+  problem: Problem, weights: NDArray[np.int32]
+) -> tuple[rounding.Rounded, dict[str, Any]]:
+  """One adapter of a fit: its weights, those of its system, and those of FLINT."""
+  start = time.perf_counter()
+  found = rounding.solve_rounded(to_system(problem))
+  middle = time.perf_counter()
+  expected, ties = round_exactly(problem)
+  end = time.perf_counter()
+  return found, {
+    "entries": expected.size,
+    "wrong": int((found.weights != expected).sum()),
+    "wrong_in_the_fit": int((weights != expected).sum()),
+    "refined": found.refined,
+    "exact": found.exact,
+    "ties": found.ties,
+    "ties_by_flint": ties,
+    "largest": int(np.abs(expected).max(initial=0)),
+    "seconds": middle - start,
+    "flint_seconds": end - middle,
+  }
+
+
+def main() -> int:
+  """Compares adapters, prints the counts and writes them."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--adapters", type=int, default=50, help="how many to compare")
+  parser.add_argument("--n", type=int, help="of how many; 1000, or 100 if embedded")
+  parser.add_argument("--penalty", type=float, default=0.01)
+  parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument(
+    "--encodings",
+    type=pathlib.Path,
+    metavar="DIR",
+    help="folder with train_{encodings,labels}.npy; the embedded data if not given",
+  )
+  parser.add_argument(
+    "--out",
+    type=pathlib.Path,
+    default=common.RESULTS / "rounding_oracle.json",
+    metavar="FILE",
+  )
+  args = parser.parse_args()
+  load_flint()
+  samples, classes = load_samples(args.encodings, args.penalty)
+  n = args.n or (100 if args.encodings is None else 1000)
+  solver = lego.Ridge(penalty=args.penalty)
+  cfg = lego.LegoConfig(classes, n, seed=args.seed, solver=solver)
+  state, _ = lego.fit(cfg, samples)
+  by_size = np.argsort(state.sizes, kind="stable")
+  at = np.linspace(0, n - 1, min(args.adapters, n)).astype(int)
+  chosen = by_size[at].tolist()
+  rows: list[dict[str, Any]] = []
+  with console.bar("adapters", quiet=False) as progress:
+    for j in chosen:
+      mine = members_of(state, samples, j)
+      problem = make_problem(
+        samples.codes[mine], samples.labels[mine], classes, solver.exact_penalty
+      )
+      _, row = compare(problem, state.model.weights.rows[j])
+      rows.append({"adapter": j, "members": len(mine), **row})
+      progress(len(rows), len(chosen))
+  names = ("entries", "wrong", "wrong_in_the_fit", "refined", "exact", "ties")
+  names += ("ties_by_flint", "seconds", "flint_seconds")
+  total = {name: sum(row[name] for row in rows) for name in names}
+  report = {
+    "data": "embedded" if args.encodings is None else args.encodings.name,
+    "samples": len(samples.ids),
+    "d": samples.codes.shape[1],
+    "n": n,
+    "k": cfg.top_k,
+    "penalty": args.penalty,
+    "seed": args.seed,
+    "adapters": len(rows),
+    "total": total,
+    "largest": max(row["largest"] for row in rows),
+    "each": rows,
+  }
+  print(
+    f"{len(rows)} adapters, {total['entries']:,} entries: {total['wrong']} wrong,"
+    f" {total['wrong_in_the_fit']} wrong in the fit; {total['refined']} rows refined,"
+    f" {total['exact']} in integers, {total['ties']} ties; largest"
+    f" |W| {report['largest']:,}; {total['seconds']:.2f} s,"
+    f" FLINT {total['flint_seconds']:.0f} s"
+  )
+  print(common.save(args.out.parent, args.out.stem, report))
+  agreed = not total["wrong"] and not total["wrong_in_the_fit"]
+  return 0 if agreed and total["ties"] == total["ties_by_flint"] else 1
+
+
+if __name__ == "__main__":
+  sys.exit(main())
