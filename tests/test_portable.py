@@ -145,6 +145,9 @@ def test_the_settings_have_the_fingerprint_that_the_reference_writes():
 
 def hard_rows(rng, dim):
   """Encodings with every kind of number that float32 has, in several types."""
+  # One large number and small ones: 48 and 49 units of 22 bits are codes 0 and 1.
+  small = rng.uniform(47, 51, (40, dim)) * 2.0**-22
+  small[:, 0] = 0.75
   rows = [
     rng.normal(size=(60, dim)),
     rng.normal(size=(30, dim)) * 1e29,
@@ -155,6 +158,7 @@ def hard_rows(rng, dim):
     rng.integers(-5, 6, (40, dim)).astype(float),
     np.sign(rng.normal(size=(20, dim))) * (1 + rng.integers(-2, 3, (20, dim)) * 2**-24),
     np.eye(dim) * -7.5,
+    small,
     np.zeros((1, dim)),
   ]
   return np.concatenate([np.clip(r, -9e29, 9e29) for r in rows])

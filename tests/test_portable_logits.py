@@ -61,6 +61,20 @@ def test_integer_logits_are_exact_on_the_host_and_under_jit(dim, k):
   assert best.tolist() == [z.index(max(z)) for z in sums]
 
 
+@pytest.mark.parametrize("dim", [1024, 1500])
+def test_integer_logits_are_exact_where_every_byte_and_code_is_largest(dim):
+  w = np.full((1, 4, dim), 0x3F7F7F7F, np.int32)
+  w[0, 1] *= -1
+  w[0, 2, 1::2] = -0x3F808080
+  w[0, 3] = 0x3F7F7F7F - np.arange(dim) % 2
+  codes = np.full((2, dim), 127, np.int8)
+  codes[1, 1::2] = -127
+  high, low = jax.jit(logits.of_adapters)(w, codes, np.zeros((2, 1), np.int32))
+  got = np.asarray(high).astype(object) * 2**logits.LOW_BITS + np.asarray(low)
+  want = codes.astype(object) @ w[0].T.astype(object)
+  assert got[:, 0].tolist() == want.tolist()
+
+
 def test_the_lowest_class_wins_a_tie_of_integer_sums():
   w = np.zeros((2, 4, 3), np.int32)
   w[:, 1:3] = 2**29 + 1
