@@ -144,15 +144,18 @@ def oracle_logits():
 
 def oracle_digest():
   """By the second implementation, which shares no code with the library."""
-  e = lcg(17, -999, 999, 60, 12)
-  y = [int(v) for v in lcg(18, 0, 2, 60)]
-  ids = [i * 2**28 for i in range(60)]
-  samples = {i: (list(map(float, row)), c) for i, row, c in zip(ids, e, y, strict=True)}
-  state, fitted = portable_reference.fit_and_digest(doctor.SMALL, samples)
-  for i in [*state.anchors[:2], *state.ids[20:24]]:
-    del samples[i]
-  _, after = portable_reference.fit_and_digest(doctor.SMALL, samples)
-  return [int(d[:12], 16) for d in (fitted, after)]
+  settings = portable_reference.Settings(classes=3, n=5, k=3, seed=5, key_noise=0.05)
+  rows = [[float(v) for v in row] for row in lcg(17, -999, 999, 60, 12)]
+  labels = [int(v) for v in lcg(18, 0, 2, 60)]
+  left = {i * 2**28: (e, y) for i, (e, y) in enumerate(zip(rows, labels, strict=True))}
+  found = []
+  for _ in range(2):
+    columns = zip(*left.values(), strict=True)
+    state = portable_reference.fit(settings, *map(list, columns), list(left))
+    found.append(int(portable_reference.digest(settings, state)[:12], 16))
+    for i in [*state.anchors[:2], *state.ids[20:24]]:
+      del left[i]
+  return found
 
 
 def oracle_sgd(rounded=lambda a: a):

@@ -1,6 +1,5 @@
 """Runs of an earlier version: recognised by every command, and brought up to date."""
 
-
 from cli_world import OPTIONS, run, say  # noqa: F401 (a fixture)
 from conftest import ids
 import jax.numpy as jnp

@@ -96,7 +96,7 @@ def test_scores_ask_for_full_precision_where_the_default_would_round():
 
 @pytest.mark.parametrize("k", [1, 3, 8])
 def test_a_gpu_breaks_ties_as_the_host_does(monkeypatch, k):
-  """`top_k` promises no order of ties there, so scores are sorted with their indices."""
+  """`top_k` promises no order of ties there, so scores are sorted with indices."""
   s = np.random.default_rng(0).integers(-2, 3, (50, 8)).astype(np.float32)
   s[3:9, 2] = -np.inf
   here = np.asarray(routing.take_nearest(jnp.asarray(s), k))

@@ -25,7 +25,9 @@ def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:
   # Full precision keeps the products exact where the default would round to bfloat16.
   dots = jnp.matmul(codes.astype(jnp.float32), k.T, precision=flags.PRECISION)
   half = 0.5 * jnp.sum(jnp.square(k), axis=-1)
-  return dots - jnp.broadcast_to(half, dots.shape)
+  found = dots - jnp.broadcast_to(half, dots.shape)
+  # `top_k` ranks -0.0 below 0.0, and which of the two comes out depends on the kernel.
+  return jnp.where(found == 0, 0.0, found)
 
 
 def route(codes: jax.Array, keys: jax.Array, k: int) -> jax.Array:
