@@ -31,6 +31,8 @@ Solve = Callable[[Matrix], Matrix]
 
 _EXACT = 2.0**52  # integers below it, and sums of them, are exact in float64
 _FLOAT_ROUNDS = 3
+_UNSOLVED = "a ridge system is too ill-conditioned to solve; raise solver.penalty"
+_MOST_IDLE = 4  # rounds without progress
 _STEP = 32  # bits that one round of refinement in integers adds
 
 
@@ -96,9 +98,7 @@ def make_solver(system: System) -> Solve:
   # The transpose of a row-major array is what LAPACK reads without a copy.
   factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
   if info:
-    raise errors.ConfigError(
-      "a ridge system cannot be factored in float64; raise solver.penalty"
-    )
+    raise errors.ConfigError(_UNSOLVED)
 
   def solve(right: Matrix) -> Matrix:
     found: Matrix = scipy.linalg.lapack.dpotrs(factor, right.T, lower=1)[0].T
@@ -114,7 +114,7 @@ def solve_rounded(system: System, solve: Solve | None = None) -> Rounded:
     system: the system.
     solve: any function that solves V M = R approximately, for R [rows, d] float64.
   """
-  solve = solve or make_solver(system)
+  solve = make_solver(system) if solve is None else _guard(solve)
   target = system.cross.astype(np.float64) * 2.0**system.grid
   v = solve(target)
   weights = np.empty(system.cross.shape, np.int32)
@@ -135,6 +135,18 @@ def solve_rounded(system: System, solve: Solve | None = None) -> Rounded:
     weights[c], on_boundary = _solve_row(system, solve, c, v[c])
     ties += on_boundary
   return Rounded(weights, refined, len(open_rows), ties)
+
+
+def _guard(solve: Solve) -> Solve:
+  """A solver of somebody else's: it gets a copy, and must return finite numbers."""
+
+  def guarded(right: Matrix) -> Matrix:
+    found = np.array(solve(right.copy()), np.float64)
+    if not np.isfinite(found).all():
+      raise errors.ConfigError(_UNSOLVED)
+    return found
+
+  return guarded
 
 
 def _examine(
@@ -190,7 +202,8 @@ def _solve_row(
   fine = _to_integers(v, t)
   target = [int(b) << (system.grid + t) for b in system.cross[c].tolist()]
   r = np.array(target, object) - _multiply_exactly(system, fine)
-  for _ in range(enough // 8 + 64):
+  last, idle = 0, 0
+  while True:
     # ||V - answer|| in units of 2^-t, rounded up
     error = -(-(math.isqrt(int((r * r).sum())) + 1) // system.shift)
     half = 1 << (t - 1)
@@ -199,22 +212,22 @@ def _solve_row(
     # At a distance below 2^-enough from a boundary, the entry is on it and goes up.
     if not undecided.any() or error << enough < 1 << t:
       return high.astype(np.int64).astype(np.int32), int(undecided.sum())
+    # A round should halve the error at least, in units that are 2^32 times smaller.
+    idle = idle + 1 if last and error >= last << (_STEP - 1) else 0
+    if idle == _MOST_IDLE:
+      raise errors.ConfigError(_UNSOLVED)
+    last = error
     scale = max(0, max(int(abs(x)).bit_length() for x in r) - 1000)
     small = np.array([float(x >> scale) for x in r])
     step = solve(small[None])[0]
-    if not np.isfinite(step).all():
-      break
     change = _to_integers(step, _STEP + scale)
     fine = (fine << _STEP) + change
     r = (r << _STEP) - _multiply_exactly(system, change)
     t += _STEP
-  raise errors.ConfigError(
-    "a ridge system is too ill-conditioned to solve; raise solver.penalty"
-  )
 
 
 def _to_integers(values: NDArray[np.float64], shift: int) -> NDArray[Any]:
-  """rint(2^shift · values) [d], as Python integers."""
+  """⌊2^shift · values⌋ [d], as Python integers."""
   mantissa, exponent = np.frexp(values)
   whole = np.rint(np.ldexp(mantissa, 53)).astype(np.int64).tolist()
   places = (exponent.astype(np.int64) - 53 + shift).tolist()
