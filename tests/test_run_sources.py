@@ -161,6 +161,20 @@ def test_on_another_environment_everything_is_trained_anew(path, monkeypatch):
   assert run.manifest.digest == refit_digest(np.delete(IDS, 20))
 
 
+def test_a_run_of_ridge_moves_to_another_environment_without_training(
+  tmp_path, monkeypatch
+):
+  cfg = dataclasses.replace(CONFIG, solver=lego.Ridge())
+  path = make_run(tmp_path, cfg)
+  other = {**lego.environment(), "jaxlib": "9.9", "processor": "another"}
+  for place in ("runtime.environment", "runs.applying"):
+    monkeypatch.setattr(f"legonet_jax.{place}.environment", lambda: other)
+  assert not run_lib.foreign(run_lib.load(path))
+  run, _ = do(path, unlearn(IDS[-1:]))
+  assert journal.read(path / "journal.jsonl")[-1]["adapters"] < CONFIG.num_adapters
+  assert run.manifest.digest == refit_digest(IDS[:-1], cfg)
+
+
 def test_given_keys_live_with_the_run(tmp_path):
   cfg = dataclasses.replace(CONFIG, key_policy="given")
   keys = ENCODINGS[:8] + 0.5
