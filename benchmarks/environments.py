@@ -5,8 +5,16 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
+import tempfile
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+_NOT_COPIED = (
+  ".git", ".*cache", ".hypothesis", ".venv", "__pycache__", "*.egg-info", "build",
+  "dist", "site",
+)  # fmt: skip
 
 
 class StepError(Exception):
@@ -93,3 +101,48 @@ def _last_line(text: str) -> str:
     line.partition(" ")[2].strip() for line in errors if "for help visit" not in line
   ]
   return (errors or lines or [""])[-1][:300]
+
+
+def install(place: Place, extra: str = "") -> None:
+  """Copies this tree there and installs it, with the release of jax, in `venv`."""
+  tree = place.folder / "tree"
+  if tree.exists():  # kept from another time
+    shutil.rmtree(tree)
+  shutil.copytree(TREE, tree, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+  if not (place.folder / "venv").exists():
+    place.run(place.python, "-m", "venv", place.inside("venv"))
+  wanted = [place.inside("tree") + (f"[{extra}]" if extra else "")]
+  if place.release == "newest":
+    wanted += ["--upgrade", "jax", "jaxlib"]
+  else:
+    wanted += [f"jax=={place.release}", f"jaxlib=={place.release}"]
+  place.run(place.inside("venv/bin/python"), "-m", "pip", "install", "-q", *wanted)
+
+
+def check_root(root: pathlib.Path) -> pathlib.Path:
+  """The root folder, if commands can run in it; else the program ends."""
+  root = root.resolve()
+  if not (root / "proc/self").exists():
+    raise SystemExit(f"{root} is no root folder with /proc mounted; make one first")
+  if os.geteuid():
+    raise SystemExit("--chroot needs root's rights; run it as root")
+  return root
+
+
+@contextlib.contextmanager
+def work_folder(
+  keep: pathlib.Path | None, root: pathlib.Path | None
+) -> Iterator[pathlib.Path]:
+  """The folder of all environments: kept, or gone at the end."""
+  if keep is not None:
+    if root is not None and root not in keep.resolve().parents:
+      raise SystemExit(f"--keep {keep} is not inside of {root}; name a folder there")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.resolve()
+    return
+  with tempfile.TemporaryDirectory(
+    prefix="legonet-places-",
+    dir=None if root is None else root / "tmp",
+    ignore_cleanup_errors=True,
+  ) as folder:
+    yield pathlib.Path(folder).resolve()

@@ -17,27 +17,26 @@ pip set up; that needs root's rights.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-import contextlib
+from collections.abc import Sequence
 import itertools
 import json
-import os
 import pathlib
 import shutil
 import sys
-import tempfile
 import time
 from typing import Any
 import xml.etree.ElementTree as ElementTree
 
-from benchmarks.environments import Place, StepError
+from benchmarks.environments import (
+  TREE,
+  Place,
+  StepError,
+  check_root,
+  install,
+  work_folder,
+)
 
-TREE = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("0.9.2", "0.10.1", "newest")
-_NOT_COPIED = (
-  ".git", ".*cache", ".hypothesis", ".venv", "__pycache__", "*.egg-info", "build",
-  "dist", "site",
-)  # fmt: skip
 _COUNTS = ("passed", "failed", "skipped", "seconds")
 _COLUMNS = ("python", "jax", "numpy", "doctor", *_COUNTS)
 _VERSION = "import platform; print(platform.python_version())"
@@ -54,7 +53,7 @@ def examine(place: Place, pytest_args: Sequence[str]) -> dict[str, Any]:
   start = time.perf_counter()
   try:
     row["python"] = place.run(place.python, "-c", _VERSION).strip()
-    _install(place)
+    install(place, "test")
     row |= json.loads(place.run(place.inside("venv/bin/python"), "-c", _PROBE))
     row["doctor"] = _ask_doctor(place)
     row |= _run_tests(place, pytest_args)
@@ -62,21 +61,6 @@ def examine(place: Place, pytest_args: Sequence[str]) -> dict[str, Any]:
     row["problem"] = str(e)
   row["all_seconds"] = round(time.perf_counter() - start, 1)
   return row
-
-
-def _install(place: Place) -> None:
-  tree = place.folder / "tree"
-  if tree.exists():  # kept from another time
-    shutil.rmtree(tree)
-  shutil.copytree(TREE, tree, ignore=shutil.ignore_patterns(*_NOT_COPIED))
-  if not (place.folder / "venv").exists():
-    place.run(place.python, "-m", "venv", place.inside("venv"))
-  wanted = [f"{place.inside('tree')}[test]"]
-  if place.release == "newest":
-    wanted += ["--upgrade", "jax", "jaxlib"]
-  else:
-    wanted += [f"jax=={place.release}", f"jaxlib=={place.release}"]
-  place.run(place.inside("venv/bin/python"), "-m", "pip", "install", "-q", *wanted)
 
 
 def _ask_doctor(place: Place) -> str:
@@ -152,34 +136,6 @@ def _show(row: dict[str, Any]) -> None:
   print(start, f"doctor {row['doctor']}; {counts} in {row['seconds']} s", flush=True)
 
 
-def _check_root(root: pathlib.Path) -> pathlib.Path:
-  root = root.resolve()
-  if not (root / "proc/self").exists():
-    raise SystemExit(f"{root} is no root folder with /proc mounted; make one first")
-  if os.geteuid():
-    raise SystemExit("--chroot needs root's rights; run it as root")
-  return root
-
-
-@contextlib.contextmanager
-def _work_folder(
-  keep: pathlib.Path | None, root: pathlib.Path | None
-) -> Iterator[pathlib.Path]:
-  """The folder of all environments: kept, or gone at the end."""
-  if keep is not None:
-    if root is not None and root not in keep.resolve().parents:
-      raise SystemExit(f"--keep {keep} is not inside of {root}; name a folder there")
-    keep.mkdir(parents=True, exist_ok=True)
-    yield keep.resolve()
-    return
-  with tempfile.TemporaryDirectory(
-    prefix="legonet-matrix-",
-    dir=None if root is None else root / "tmp",
-    ignore_cleanup_errors=True,
-  ) as folder:
-    yield pathlib.Path(folder).resolve()
-
-
 def main() -> int:
   """Goes through all environments; 1 if one of them is not as it should be."""
   parser = argparse.ArgumentParser(
@@ -196,11 +152,11 @@ def main() -> int:
   add("--pytest-args", nargs=argparse.REMAINDER, default=[],
       help="all that follows is for pytest (the whole suite)")  # fmt: skip
   args = parser.parse_args()
-  root = None if args.chroot is None else _check_root(args.chroot)
+  root = None if args.chroot is None else check_root(args.chroot)
   pythons = args.python or [sys.executable if root is None else "/usr/bin/python3"]
   rows: list[dict[str, Any]] = []
   try:
-    with _work_folder(args.keep, root) as work:
+    with work_folder(args.keep, root) as work:
       for (at, python), release in itertools.product(enumerate(pythons), args.jax):
         folder = work / f"python{at}-jax{release}"
         folder.mkdir(exist_ok=True)

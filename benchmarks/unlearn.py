@@ -1,12 +1,17 @@
-"""Seconds per request: ours, a PyTorch loop, FixSISA and a refit, side by side.
+"""Seconds per request: ours, PyTorch, FixSISA and a refit, side by side.
 
     pip install "legonet-jax[bench]"
     python -m benchmarks.unlearn [--encodings DIR] [--out benchmarks/results]
+    python -m benchmarks.unlearn --only ridge --rounds 30 --encodings DIR
+                                 [--encodings-100 DIR]
 
 Everything runs in one process on the same cores, warm, in turns, so that whatever else
 the machine does hits all alike; medians with the smallest and largest of the rounds.
-k = 10, d = 512; real encodings where given (C = 10), and their labels cut into ten each
-for C = 100; else synthetic clusters. Also: 1,000 requests in a stream, requests as N
+k = 10, d = 512; real encodings where given (C = 10; C = 100 of a folder of its own, or
+with their labels cut into ten each); else synthetic clusters. PyTorch trains the same
+adapters by Adam, as the paper does, and by the closed form (`torch_ridge`); `--only
+ridge` measures that one alone against `Ridge`, and leaves out rounds in which other
+processes were at work. Also: 1,000 requests in a stream, requests as N
 grows to a million (synthetic), peak memory and start-up in processes of their own. On 2
 cores about 25 minutes; `--quick` is a smaller run to try it out.
 """
@@ -17,7 +22,7 @@ import os
 import pathlib
 from typing import Any
 
-from benchmarks import machine, scaling
+from benchmarks import machine, ridge_pairs, scaling
 from benchmarks.requests import make_case, measure_case
 from benchmarks.startup import measure_memory, measure_startup
 from legonet_jax.runtime.environment import environment
@@ -27,10 +32,13 @@ def main() -> None:
   """Measures everything and writes the results."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--encodings", type=pathlib.Path, metavar="DIR")
+  parser.add_argument("--encodings-100", type=pathlib.Path, metavar="DIR")
   parser.add_argument("--rounds", type=int, default=7)
   parser.add_argument("--batch-size", type=int, default=64, help="of sgd and torch")
   parser.add_argument(
-    "--only", choices=("requests", "growth"), help="this part, in a file of its own"
+    "--only",
+    choices=("requests", "growth", "ridge"),
+    help="this part, in a file of its own",
   )
   parser.add_argument("--quick", action="store_true", help="N = 5,000, 2 rounds")
   parser.add_argument(
@@ -55,9 +63,17 @@ def main() -> None:
   sizes = (5_000, 10_000) if args.quick else (50_000, 200_000, 1_000_000)
   for classes in (10, 100) if args.only != "growth" else ():
     for n in (100, 1000):
-      if classes == 100 and (args.quick or args.only):
+      if classes == 100 and (args.quick or args.only == "requests"):
         continue
-      case = make_case(args.encodings, count, classes, n)
+      folder = args.encodings
+      if classes == 100:
+        folder = args.encodings_100 or folder
+      case = make_case(folder, count, classes, n)
+      if args.only == "ridge":
+        found = ridge_pairs.measure_pairs(case, rounds, 5 * rounds)
+        report["requests"].append(found)
+        ridge_pairs.show(found)
+        continue
       report["requests"].append(
         measure_case(case, rounds, report["peaks"], args.batch_size)
       )
@@ -67,7 +83,7 @@ def main() -> None:
       make_case(args.encodings, count, 10, 1000), 100 if args.quick else 1000
     )
     print(json.dumps(report["streams"]))
-  if args.only != "requests":
+  if args.only in (None, "growth"):
     report["growth"] = scaling.growth(sizes, rounds)
     print(json.dumps(report["growth"]))
   if not args.only:
