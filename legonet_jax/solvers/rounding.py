@@ -165,7 +165,9 @@ def _examine(
   exact = (dim * diagonal.max() + shift) * size < _EXACT
   if not (exact and np.abs(target).max(initial=0.0) < _EXACT):
     return near, target - _multiply(system, v), np.zeros(v.shape, bool)
-  r = target - _multiply(system, near) - _multiply(system, rest)
+  # One product, so that A is read from memory once.
+  products = _multiply(system, np.concatenate([near, rest]))
+  r = target - products[: len(near)] - products[len(near) :]
   trace = diagonal.sum() + dim * shift
   gamma = 1.01 * (dim + 8) * 2.0**-53
   bound = _norms(r) + gamma * (trace * _norms(rest) + _norms(r))
