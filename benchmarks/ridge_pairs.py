@@ -1,11 +1,12 @@
 """One request of `Ridge` against PyTorch's closed form, in turns: part of `unlearn`.
 
-Both know the members already. PyTorch is measured with all its threads and with one,
-because threads that wait for each other lose much on a busy machine. A round is *calm*
-if all other processes together took less than a tenth of the cores during it; medians
-are given over all rounds and over the calm ones.
+Both know the members already. PyTorch uses all cores in two ways: each adapter on all
+threads, or one adapter per thread. Threads that wait for each other lose much on a busy
+machine, so a round counts as *calm* if all other processes together took less than a
+tenth of the cores during it; medians are given over all rounds and over the calm ones.
 """
 
+from concurrent import futures
 import statistics
 import time
 from typing import Any
@@ -31,13 +32,7 @@ def measure_pairs(case: Case, rounds: int, most_rounds: int) -> dict[str, Any]:
   x, y = torch_loop.features_of(cfg, samples), torch.from_numpy(case.labels)
   routes, ids, cores = state.routes, state.ids, torch.get_num_threads()
 
-  def in_torch(threads: int, lists: Any) -> Any:
-    torch.set_num_threads(threads)
-    try:
-      return torch_ridge.solve(cfg, x, y, lists)
-    finally:
-      torch.set_num_threads(cores)
-
+  pool = futures.ThreadPoolExecutor(cores)
   others = np.setdiff1d(ids, state.anchors)
   wanted = np.random.default_rng(0).choice(others, most_rounds + 2, replace=False)
   rows: list[dict[str, Any]] = []
@@ -46,8 +41,8 @@ def measure_pairs(case: Case, rounds: int, most_rounds: int) -> dict[str, Any]:
     lists = [ids[(routes == j).any(axis=1) & (ids != i)] for j in mine]
     calls: dict[str, tuple[Any, ...]] = {
       OURS: (forget, cfg, state, samples, i),
-      f"torch, {cores} threads": (in_torch, cores, lists),
-      "torch, 1 thread": (in_torch, 1, lists),
+      "torch": (torch_ridge.solve, cfg, x, y, lists),
+      "torch, pool": (torch_ridge.solve_in_pool, pool, cfg, x, y, lists),
     }
     names = list(calls)
     names = names[turn % 3 :] + names[: turn % 3]
