@@ -1,4 +1,4 @@
-"""Class probabilities from a run, shared by `legonet predict` and `evaluate`."""
+"""Classes and probabilities from a run, shared by `legonet predict` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,20 @@ def answer(
   run: lego.runs.run.Run, rows: lego.store.rows.StoreRows
 ) -> NDArray[np.float32]:
   """Class probabilities [m, C] of the rows' encodings [m, d]."""
+  _check_live(run)
+  return lego.core.prediction.predict_array(run.cfg, run.state.model, rows.encodings)
+
+
+def classify(
+  run: lego.runs.run.Run, rows: lego.store.rows.StoreRows
+) -> NDArray[np.int32]:
+  """Classes [m] of the rows' encodings [m, d]: of a run of `Ridge`, exact."""
+  _check_live(run)
+  return lego.core.prediction.classify_array(run.cfg, run.state.model, rows.encodings)
+
+
+def _check_live(run: lego.runs.run.Run) -> None:
   if not np.asarray(run.state.model.live).any():
     raise errors.RunError(
       "all adapters are masked, so there is nothing to answer from; run `legonet heal`"
     )
-  return lego.core.prediction.predict_array(run.cfg, run.state.model, rows.encodings)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
   for name, part in parts.items():
     value[f"{name}_samples"] = len(part.ids)
     if len(part.ids):
-      right = answers_lib.answer(run, part).argmax(axis=1) == part.labels
+      right = answers_lib.classify(run, part) == part.labels
       value[name] = float(right.mean())
   lines = [
     f"{name:9} {value[name]:.2%} of {value[f'{name}_samples']:,}"

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
       f"{args.encodings} has no such rows; check --split and --ids"
     )
   p = answers_lib.answer(run, rows)
-  classes = p.argmax(axis=1)
+  classes = answers_lib.classify(run, rows)
   if args.out is not None:
     buffer = io.BytesIO()
     np.savez(buffer, ids=rows.ids, probabilities=p, classes=classes)

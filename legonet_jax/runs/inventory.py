@@ -189,4 +189,5 @@ def _check_forgotten(run: Run, entries: list[journal.Entry], busy: str) -> Check
   held = tombstones.find_marked(key, marks, run.state.ids)
   if held.any():
     return Check("forgotten", False, f"the model holds {int(held.sum())} of them again")
-  return Check("forgotten", True, f"{len(marks)} samples, none of them back")
+  noun = "sample" if len(marks) == 1 else "samples"
+  return Check("forgotten", True, f"{len(marks)} {noun}, not back")

@@ -208,7 +208,8 @@ def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
   if run.manifest.head and run.manifest.head not in hashes:
     return Check("history", False, "the checkpoint follows an entry that is not there")
   done = len(settled & known.keys())
-  return Check("history", True, f"{done} requests complete, digests in line")
+  noun = "request" if done == 1 else "requests"
+  return Check("history", True, f"{done} {noun} complete, digests in line")
 
 
 def _masks(run: Run, made: Certificate) -> Check:

@@ -97,8 +97,8 @@ def _find_type(name: str) -> Any:
   if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
     kind_of_error = errors.UnknownSolverError if qualname else errors.ConfigError
     raise kind_of_error(
-      f"unknown settings {name!r}; if it is your own solver, import {module!r} first"
-      f" (`legonet --import {module} ...`)"
+      f"unknown settings {name!r}; if it is your own solver, `import {module}` first"
+      f" (on the command line, `legonet --import {module} ...`)"
     )
   if not callable(getattr(kind, "train", None)):
     raise errors.ConfigError(f"{name!r} is not a solver; see docs/extending.md")
