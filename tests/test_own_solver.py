@@ -46,7 +46,7 @@ def test_nothing_is_imported_because_a_file_says_so(tmp_path, monkeypatch, capsy
   monkeypatch.delitem(sys.modules, "own_solver")
   assert cli.main(["status", str(path)]) == 2
   err = capsys.readouterr().err
-  assert "import 'own_solver' first" in err
+  assert "`import own_solver` first" in err
   assert "own_solver" not in sys.modules
 
 
