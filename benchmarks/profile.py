@@ -20,7 +20,7 @@ from benchmarks.machine import seconds
 import legonet_jax as lego
 from legonet_jax.core import adapters, ids as ids_lib
 from legonet_jax.runtime import flags
-from legonet_jax.solvers import exact_sums, lanes, ridge
+from legonet_jax.solvers import exact_sums, lanes
 from legonet_jax.solvers.optimizers import make_optimizer
 
 _LOOPS = 200
@@ -104,10 +104,10 @@ def ridge_parts(classes: int) -> dict[str, float]:
 
   zeros = exact_sums.zeros(cfg, 512)
   sums = summed(zeros, rows, signs)
-  ridge._solve(cfg, sums)
+  cfg.solver.solve(sums)
   each = {
     "subtract the sample from A_j and B_j": (summed, sums, rows[:1], -signs[:1]),
-    "solve": (ridge._solve, cfg, sums),
+    "solve": (cfg.solver.solve, sums),
     "(sum up 900 members instead of subtracting)": (summed, zeros, rows, signs),
   }
   return {k: 1e6 * min(seconds(*call) for _ in range(30)) for k, call in each.items()}
