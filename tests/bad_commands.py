@@ -251,6 +251,7 @@ KEYGEN = {
   "x --bits 4096": "unrecognized arguments: --bits 4096",
 }
 UNKNOWN = "unrecognized arguments"
+MIGRATE = {"run": "nothing to migrate", "run x": UNKNOWN, "run --full": UNKNOWN}
 DOCTOR = {
   "run": f"{UNKNOWN}: run", "store": UNKNOWN, "none": UNKNOWN, "words.txt": UNKNOWN,
   "--adapters 3": UNKNOWN, "--device gpu": UNKNOWN, "--full": UNKNOWN, "''": UNKNOWN,
@@ -261,14 +262,15 @@ OPTIONS = {
   "quickstart": QUICKSTART, "encode": ENCODE, "import-encodings": IMPORT,
   "fit": FIT_OPTIONS, "predict": PREDICT, "evaluate": EVALUATE, "unlearn": UNLEARN,
   "learn": LEARN, "heal": HEAL, "compact": COMPACT, "status": STATUS,
-  "history": HISTORY, "verify": VERIFY, "repair": REPAIR, "keygen": KEYGEN,
+  "history": HISTORY, "verify": VERIFY, "repair": REPAIR, "migrate": MIGRATE,
+  "keygen": KEYGEN,
 }  # fmt: skip
 # What every command says to what is given in the place of a run; `verify` may look at
 # one that is not finished, and says that it does not hold.
 ON_RUNS = {
   "predict": "--encodings new.npz", "evaluate": "", "unlearn": "--ids 100",
   "learn": "--encodings new.npz", "heal": "", "compact": "", "status": "",
-  "history": "", "verify": "", "repair": "",
+  "history": "", "verify": "", "repair": "", "migrate": "",
 }  # fmt: skip
 NO_RUNS = {
   "none": "none is not a run", "words.txt": "words.txt is not a run",

@@ -138,7 +138,7 @@ def _lines(*names):
 
 
 LOADING = _lines("status", "predict", "evaluate", "unlearn", "learn", "heal", "compact")
-READING = LOADING | _lines("history", "repair")
+READING = LOADING | _lines("history", "repair", "migrate")
 CHANGING = _lines("unlearn", "learn", "heal", "compact")
 
 
