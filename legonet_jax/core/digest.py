@@ -33,7 +33,9 @@ def digest(state: LegoState, version: str = VERSION) -> str:
     raise errors.ConfigError(
       f"a {type(state).__name__} is not a state; give what `fit` returns first"
     )
-  parts = (state.model, state.anchors, join(state.retained), state.settings)
+  # On the host, so that shared weights are not put together for good.
+  model = state.model._replace(weights=np.asarray(state.model.weights))
+  parts = (model, state.anchors, join(state.retained), state.settings)
   return digest_tree(parts, version.encode())
 
 
