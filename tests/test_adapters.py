@@ -169,6 +169,6 @@ def test_training_names_the_precision_of_every_product_and_compiles_for_determin
     return adapters.gradient(w, x, adapters.targets(CONFIG, y))
 
   text = str(jax.make_jaxpr(gradient)(jnp.ones((CONFIG.num_classes, 5))))
-  assert text.count("dot_general") == text.count("Precision.HIGHEST, ") / 1 > 0
+  assert text.count("dot_general") == text.count("Precision.HIGHEST, ") == 2
   assert flags.DETERMINISTIC["xla_gpu_deterministic_ops"] is True
   assert flags.DETERMINISTIC["xla_gpu_autotune_level"] == 0
