@@ -100,7 +100,7 @@ def ridge_parts(classes: int) -> dict[str, float]:
   rows, signs = np.arange(900), np.ones(900, np.int8)
 
   def summed(start: exact_sums.Sums, rows: Any, signs: Any) -> exact_sums.Sums:
-    return exact_sums.sum_rows(cfg, samples, start, rows, signs, 900)
+    return exact_sums.sum_rows(samples, start, rows, signs, 900)
 
   zeros = exact_sums.zeros(cfg, 512)
   sums = summed(zeros, rows, signs)

@@ -139,7 +139,7 @@ def check_sums() -> Answer:
   )
   signs = np.where(np.arange(1300) < 1200, 1, -1).astype(np.int8)
   start, rows = exact_sums.zeros(WIDE, 136), np.arange(1300)
-  got = exact_sums.sum_rows(WIDE, samples, start, rows, signs, 1100)
+  got = exact_sums.sum_rows(samples, start, rows, signs, 1100)
   sums = np.concatenate([checksum(np.asarray(part)) for part in got])
   return Answer(sums, 0, "checksums of 49,560 sums")
 

@@ -32,7 +32,7 @@ def summed(samples, rows, signs=None, start=None):
   """Sums by blocks, as the solver does it."""
   start = exact_sums.zeros(RIDGE, samples.codes.shape[1]) if start is None else start
   signs = np.ones(len(rows), np.int8) if signs is None else signs
-  return exact_sums.sum_rows(RIDGE, samples, start, rows, signs, len(rows))
+  return exact_sums.sum_rows(samples, start, rows, signs, len(rows))
 
 
 def whole(sums, dim):
@@ -89,7 +89,7 @@ def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
     gram = jnp.asarray(full.gram).at[largest, largest].set(2**31 - room)
     start = full._replace(gram=gram)
     one = np.zeros(1, np.intp)
-    call = (RIDGE, samples, start, one, np.ones(1, np.int8), 10**6)
+    call = (samples, start, one, np.ones(1, np.int8), 10**6)
     if fits:
       exact_sums.sum_rows(*call)
     else:

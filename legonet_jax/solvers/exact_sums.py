@@ -127,7 +127,6 @@ def to_matrix(
 
 
 def sum_rows(
-  cfg: LegoConfig,
   samples: Samples,
   start: Sums,
   rows: NDArray[np.intp],
@@ -137,7 +136,6 @@ def sum_rows(
   """`start` with the table's `rows` [m] added, or subtracted, by `signs` [m].
 
   Args:
-    cfg: the settings.
     samples: the table.
     start: the sums so far; not changed.
     rows: [m] rows of the table.

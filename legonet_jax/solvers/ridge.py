@@ -84,7 +84,7 @@ class Ridge(Solver):
         signs = np.ones(len(rows), np.int8)
       else:
         start, (rows, signs) = task.notes[i], task.changes.of(adapter)
-      sums = exact_sums.sum_rows(cfg, task.samples, start, rows, signs, size)
+      sums = exact_sums.sum_rows(task.samples, start, rows, signs, size)
       desk = desks.get()
       try:
         return sums, self.solve(sums, desk)
