@@ -104,7 +104,7 @@ def ridge_parts(classes: int) -> dict[str, float]:
 
   zeros = exact_sums.zeros(cfg, 512)
   sums = summed(zeros, rows, signs)
-  cfg.solver.solve(sums)
+  cfg.solver.solve_on_host(sums)
   each = {
     "subtract the sample from A_j and B_j": (summed, sums, rows[:1], -signs[:1]),
     "solve": (cfg.solver.solve, sums),

@@ -5,6 +5,7 @@ from . import (
   doctor as doctor,
   encoder as encoder,
   errors as errors,
+  functional as functional,
   io as io,
   known_answers as known_answers,
   measures as measures,

@@ -13,7 +13,7 @@ class ClassMeans(Solver):
 
   sharpness: float = 4.0
 
-  def train(self, cfg, task, weights, progress=None):
+  def train_on_host(self, cfg, task, weights, progress=None):
     members, rows = task.members(task.adapters)
     for i, adapter in enumerate(task.adapters.tolist()):
       mine = rows[members.offsets[i] : members.offsets[i + 1]]

@@ -87,7 +87,8 @@ def train_oracle(cfg, samples, rows, adapter_id):
   """Plain mini-batch SGD with momentum, one adapter, in float64."""
   options = dict(cfg.solver.options)
   words = jnp.asarray(ids_lib.to_words(np.asarray([adapter_id])))[0]
-  w = np.asarray(adapters.init_weights(cfg, DIM, cfg.seed, words), np.float64)
+  key = ids_lib.fold_in_id(cfg.seed, ids_lib.INIT_STREAM, words)
+  w = np.asarray(adapters.init_weights(cfg, DIM, key), np.float64)
   velocity = np.zeros_like(w)
   size = cfg.solver.batch_size
   x = samples.codes.astype(np.float64) * features.unit(cfg, DIM)

@@ -77,7 +77,7 @@ BROKEN = {
   "keys": (keys_lib, "draw_noise", one_entry),
   "routes": (routing, "_route_block", ties_to_the_higher),
   "sums": (exact_sums, "absorb", one_sum),
-  "ridge": (ridge.Ridge, "solve", coarse_sums),
+  "ridge": (ridge.Ridge, "solve_on_host", coarse_sums),
   "logits": (logits, "_dot", coarse_products),
   "digest": (rounding, "choose_shift", lambda real: lambda *a: real(*a) + 1),
   "sgd": (lanes, "step", coarse_weights),

@@ -49,7 +49,7 @@ def returning(result):
 
   @dataclasses.dataclass(frozen=True)
   class Odd(lego.Solver):
-    def train(self, cfg, task, weights, progress=None):
+    def train_on_host(self, cfg, task, weights, progress=None):
       return result(weights, [None] * len(task.adapters))
 
   Odd.__qualname__ = "Odd"
@@ -123,7 +123,7 @@ def test_a_solver_of_a_script_is_refused_before_anything_is_saved(tmp_path, stat
     import dataclasses, sys, numpy as np, legonet_jax as lego
     @dataclasses.dataclass(frozen=True)
     class Mine(lego.Solver):
-      def train(self, cfg, task, weights, progress=None):
+      def train_on_host(self, cfg, task, weights, progress=None):
         return weights, [None] * len(task.adapters)
     cfg = lego.LegoConfig(2, num_adapters=2, top_k=1, solver=Mine())
     e = np.random.default_rng(0).normal(size=(20, 5))

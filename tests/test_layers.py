@@ -12,6 +12,7 @@ LAYERS = [
   {"io"},
   {"runtime"},
   {"core"},
+  {"functional"},
   {"solvers"},
   {"doctor"},
   {"data"},

@@ -101,7 +101,7 @@ def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
 def test_solutions_are_those_of_a_float64_oracle(dim, count):
   samples = table(count, dim)
   solver = lego.Ridge(penalty=0.05, scale=3.0)
-  got = solver.solve(summed(samples, np.arange(count))) * solver.logit_unit(dim)
+  got = solver.solve_on_host(summed(samples, np.arange(count))) * solver.logit_unit(dim)
   x = samples.codes.astype(np.float64)
   a = x.T @ x
   y = np.eye(3)[samples.labels]
@@ -112,7 +112,7 @@ def test_solutions_are_those_of_a_float64_oracle(dim, count):
 
 
 def test_an_adapter_of_zeros_gets_weights_of_zero():
-  assert not lego.Ridge().solve(exact_sums.zeros(RIDGE, 7)).any()
+  assert not lego.Ridge().solve_on_host(exact_sums.zeros(RIDGE, 7)).any()
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ def test_a_solver_of_ones_own_takes_part(world):
   class Mean(task.Solver):
     """Nearest class mean, from integer sums."""
 
-    def train(self, cfg, task, weights, progress=None):
+    def train_on_host(self, cfg, task, weights, progress=None):
       members, rows = task.members(task.adapters)
       for i, j in enumerate(task.adapters):
         mine = rows[members.offsets[i] : members.offsets[i + 1]]

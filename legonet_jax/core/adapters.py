@@ -9,18 +9,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 
-from legonet_jax.core import features, ids as ids_lib
+from legonet_jax.core import features
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.runtime import flags
 
 
-def init_weights(
-  cfg: LegoConfig, dim: int, seed: ArrayLike, words: jax.Array
-) -> jax.Array:
-  """Random W_j [C, d], from the seed and the adapter's id (as `words` [2]) only."""
-  key = ids_lib.fold_in_id(seed, ids_lib.INIT_STREAM, words)
+def init_weights(cfg: LegoConfig, dim: int, key: jax.Array) -> jax.Array:
+  """Random W_j [C, d] from the adapter's own key."""
   normal = jax.random.normal(key, (cfg.num_classes, dim), jnp.float32)
   scaled: jax.Array = cfg.solver.init_scale * normal
   return scaled

@@ -4,7 +4,10 @@ Nothing in this library may depend on a sample's position, because a deletion sh
 all positions after it. Ids are non-negative int64 numbers given by the caller.
 """
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +21,8 @@ KEY_STREAM = 1
 INIT_STREAM = 2
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_Words = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+_Words = tuple[Any, Any]  # arrays of numpy or JAX
+_Pair = tuple[jax.Array, jax.Array]
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -68,11 +72,79 @@ def to_words(ids: Ids) -> NDArray[np.uint32]:
   return np.stack([ids >> 32, ids & 0xFFFFFFFF], axis=-1).astype(np.uint32)
 
 
+def hash_words(seed: ArrayLike, words: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """hash(seed, id) of ids given as words [..., 2], as its high and low 32 bits [...].
+
+  The same numbers as `hash_ids`, under jit and without 64-bit integers.
+  """
+  seed = jnp.asarray(seed, jnp.uint32)
+  step = (np.uint32(0x9E3779B9), np.uint32(0x7F4A7C15))
+  low = seed + step[1]
+  salt = _mix_pair((step[0] + (low < step[1]).astype(jnp.uint32), low))
+  high, low = _mix_pair((words[..., 0], words[..., 1]))
+  return _mix_pair((high ^ salt[0], low ^ salt[1]))
+
+
+def sort_by_hash(seed: ArrayLike, words: jax.Array, order: jax.Array) -> jax.Array:
+  """Positions [N] that put ids `words` [N, 2] in hash order, under jit.
+
+  Args:
+    seed: uint32.
+    words: the ids.
+    order: [N] int32, what is returned if it is in hash order already.
+  """
+  high, low = hash_words(seed, words[order])
+  rises = (high[:-1] < high[1:]) | ((high[:-1] == high[1:]) & (low[:-1] <= low[1:]))
+
+  def sort() -> jax.Array:
+    index = jnp.arange(len(order), dtype=jnp.int32)
+    found: jax.Array = jax.lax.sort((*hash_words(seed, words), index), num_keys=2)[2]
+    return found
+
+  sorted_: jax.Array = jax.lax.cond(jnp.all(rises), lambda: order, sort)
+  return sorted_
+
+
+def precedes(seed: ArrayLike, words: jax.Array, last: jax.Array) -> jax.Array:
+  """Which of the ids `words` [m, 2] come no later than the id `last` [2]."""
+  high, low = hash_words(seed, words)
+  last_high, last_low = hash_words(seed, last)
+  return (high < last_high) | ((high == last_high) & (low <= last_low))
+
+
+def _mix_pair(x: _Pair) -> _Pair:
+  """`_mix` of a number in two halves."""
+  x = _multiply_pair(
+    _xor_shifted(x, 30), (np.uint32(0xBF58476D), np.uint32(0x1CE4E5B9))
+  )
+  x = _multiply_pair(
+    _xor_shifted(x, 27), (np.uint32(0x94D049BB), np.uint32(0x133111EB))
+  )
+  return _xor_shifted(x, 31)
+
+
+def _xor_shifted(x: _Pair, bits: int) -> _Pair:
+  """x ^ (x >> bits)."""
+  high, low = x
+  return high ^ (high >> bits), low ^ ((low >> bits) | (high << (32 - bits)))
+
+
+def _multiply_pair(x: _Pair, y: tuple[np.uint32, np.uint32]) -> _Pair:
+  """x y mod 2^64, from products of 16 bits, which 32 bits can hold."""
+  (xh, xl), (yh, yl) = x, y
+  mask = np.uint32(0xFFFF)
+  x0, x1, y0, y1 = xl & mask, xl >> 16, yl & mask, yl >> 16
+  middle = x1 * y0 + ((x0 * y0) >> 16)
+  other = x0 * y1 + (middle & mask)
+  carry = x1 * y1 + (middle >> 16) + (other >> 16)
+  return carry + xh * yl + xl * yh, xl * yl
+
+
 def threefry(key: _Words, counter: _Words) -> _Words:
   """Threefry-2x32 with 20 rounds (Salmon et al., 2011): two random 32-bit words.
 
-  Written out in numpy, because a state must not depend on how a release of jax splits
-  its counters.
+  Written out, for numpy and JAX alike, because a state must not depend on how a release
+  of jax splits its counters.
   """
   k0, k1 = key
   keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
@@ -93,9 +165,24 @@ def draw_bytes(seed: int, stream: int, ids: Ids, count: int) -> NDArray[np.uint8
   Id i has the key a_i = threefry((seed, stream), (high, low half of i)), and the bytes
   at t are those of threefry(a_i, (0, t)).
   """
-  high, low = to_words(ids).T
-  start = np.full(len(ids), seed, np.uint32), np.full(len(ids), stream, np.uint32)
-  a, b = threefry(start, (high, low))
-  at = np.arange(count, dtype=np.uint32)[None]
-  words = threefry((a[:, None], b[:, None]), (np.zeros_like(at), at))
+  words = draw_words(np.uint32(seed), stream, to_words(ids), count, np)
   return np.stack(words, axis=-1).astype("<u4").view(np.uint8)
+
+
+def draw_words(
+  seed: ArrayLike, stream: int, words: Any, count: int, xp: Any = jnp
+) -> _Words:
+  """The bytes of `draw_bytes` as two arrays of 32-bit words [m, count] each.
+
+  Args:
+    seed: uint32; may be traced.
+    stream: what the numbers are for.
+    words: [m, 2] ids, see `to_words`.
+    count: how many pairs of words per id.
+    xp: `numpy`, or `jax.numpy` under jit.
+  """
+  zero = xp.zeros(len(words), xp.uint32)
+  a, b = threefry((zero + seed, zero + xp.uint32(stream)), (words[:, 0], words[:, 1]))
+  at = xp.broadcast_to(xp.arange(count, dtype=xp.uint32)[None], (len(words), count))
+  key = (xp.broadcast_to(a[:, None], at.shape), xp.broadcast_to(b[:, None], at.shape))
+  return threefry(key, (xp.zeros_like(at), at))

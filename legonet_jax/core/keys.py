@@ -10,6 +10,10 @@ first n, and the keys are again those of a fresh fit. Under `given` no key ever 
 Under `keep`, the paper's policy, the model keeps the encoding of a deleted anchor.
 """
 
+import math
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -65,22 +69,53 @@ def draw_noise(cfg: LegoConfig, anchors: Ids, dim: int) -> NDArray[np.int64]:
   T, the sum of eight random bytes less its mean, has the standard deviation 209.02 and
   nearly a normal distribution; ξ = round(σ T / 209.02), in integer arithmetic.
   """
-  m, r = features.levels(cfg, dim), features.feature_range(cfg, dim)
-  factor = int(np.rint(_PER_SIGMA * (cfg.key_noise * m / r)))
   drawn = ids_lib.draw_bytes(cfg.seed, ids_lib.KEY_STREAM, anchors, dim)
   t = drawn.sum(axis=-1, dtype=np.int64) - 1020
-  noise: NDArray[np.int64] = (t * factor + (1 << 23)) >> 24
+  noise: NDArray[np.int64] = (t * _noise_factor(cfg, dim) + (1 << 23)) >> 24
   return noise
+
+
+def _noise_factor(cfg: LegoConfig, dim: int) -> int:
+  """2^24 σ / 209.02, below 2^30."""
+  m, r = features.levels(cfg, dim), features.feature_range(cfg, dim)
+  return int(np.rint(_PER_SIGMA * (cfg.key_noise * m / r)))
+
+
+def make_keys(
+  cfg: LegoConfig, seed: jax.Array, codes: jax.Array, words: jax.Array
+) -> jax.Array:
+  """`keys_from_anchors` under jit: K [n, d] int8 of anchors' codes and id words."""
+  dim = codes.shape[1]
+  drawn = ids_lib.draw_words(seed, ids_lib.KEY_STREAM, words, dim)
+  parts = [(w >> (8 * i)) & np.uint32(255) for w in drawn for i in range(4)]
+  t = sum(part.astype(jnp.int32) for part in parts) - 1020
+  # (t · factor + 2^23) >> 24 in two parts, so that 32 bits hold the product.
+  high, low = divmod(_noise_factor(cfg, dim), 2**16)
+  noise = (t * high + ((t * low + (1 << 23)) >> 16)) >> 8
+  m = features.levels(cfg, dim)
+  return jnp.clip(codes.astype(jnp.int32) + noise, -m, m).astype(jnp.int8)
+
+
+def are_exact(cfg: LegoConfig, keys: jax.Array) -> jax.Array:
+  """Whether every score with keys [n, d] is exact (see `features`)."""
+  most = _largest_norm2(cfg, keys.shape[1])
+  # Float32 sums of integers are exact up to 2^24, and `most` is below that.
+  norm2 = jnp.sum(jnp.square(keys.astype(jnp.float32)), axis=1)
+  return jnp.all(norm2 <= most)
 
 
 def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
   """Returns `keys`; raises if a score with them might not be exact (see `features`)."""
-  dim = keys.shape[1]
-  m = features.levels(cfg, dim)
-  norm = np.sqrt((keys.astype(np.int64) ** 2).sum(axis=1).max())
-  samples_norm = np.sqrt(min(features.EXACT_SCORE / 1.5, m * m * dim))
-  if norm * samples_norm + norm**2 / 2 >= features.EXACT_SCORE:
+  norm2 = (keys.astype(np.int64) ** 2).sum(axis=1).max()
+  if norm2 > _largest_norm2(cfg, keys.shape[1]):
     raise errors.ConfigError(
       f"keys with key_noise {cfg.key_noise} are too long for exact routing; lower it"
     )
   return keys
+
+
+def _largest_norm2(cfg: LegoConfig, dim: int) -> int:
+  """The largest ||K||² for which |x·K| + ||K||²/2 stays below 2^23 for any sample x."""
+  m = features.levels(cfg, dim)
+  x = math.sqrt(min(features.EXACT_SCORE / 1.5, m * m * dim))
+  return math.ceil((math.sqrt(x * x + 2 * features.EXACT_SCORE) - x) ** 2) - 1

@@ -55,6 +55,40 @@ def take_nearest(scores: jax.Array, k: int) -> jax.Array:
   return nearest
 
 
+def route_rows(
+  cfg: LegoConfig,
+  codes: jax.Array,
+  keys: jax.Array,
+  present: jax.Array,
+  need: jax.Array,
+  routes: jax.Array,
+) -> jax.Array:
+  """Routes [N, k] with the rows in `need` [N] routed anew, in blocks."""
+  count = len(need)
+  (rows,) = jnp.nonzero(
+    need, size=-(-count // LARGEST_BLOCK) * LARGEST_BLOCK, fill_value=count
+  )
+
+  def block(b: jax.Array, routes: jax.Array) -> jax.Array:
+    r = jax.lax.dynamic_slice_in_dim(rows, b * LARGEST_BLOCK, LARGEST_BLOCK)
+    found = route_among(cfg, codes[jnp.minimum(r, count - 1)], keys, present)
+    return routes.at[r].set(found, mode="drop")
+
+  blocks = (need.sum(dtype=jnp.int32) + LARGEST_BLOCK - 1) // LARGEST_BLOCK
+  done: jax.Array = jax.lax.fori_loop(0, blocks, block, routes)
+  return done
+
+
+def route_among(
+  cfg: LegoConfig, codes: jax.Array, keys: jax.Array, present: jax.Array
+) -> jax.Array:
+  """The k nearest adapters [B, k] of codes [B, d], among those that have a key."""
+  near = scores(codes, keys)
+  near = jnp.where(jnp.broadcast_to(present, near.shape), near, -jnp.inf)
+  found = take_nearest(near, cfg.top_k)
+  return jnp.where(present[found], found, len(keys))
+
+
 _route_block = jax.jit(route, static_argnums=2)
 
 

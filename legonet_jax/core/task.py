@@ -5,8 +5,9 @@
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.membership import Changes, Members
 from legonet_jax.core.samples import Samples
+from legonet_jax.core.solver import Adapter, Members as OneAdapter, train_by_size
 from legonet_jax.runtime.callbacks import Progress
 
 FindMembers = Callable[[NDArray[np.intp]], tuple[Members, NDArray[np.intp]]]
@@ -51,7 +53,7 @@ class LargeArray(NamedTuple):
   itemsize: int
 
 
-class Solver(Protocol):
+class Solver:
   """Trains adapters. A solver is one object that holds all its settings and functions.
 
   It is a frozen dataclass that inherits from this class and has at least `train`. Its
@@ -69,13 +71,46 @@ class Solver(Protocol):
       same on every machine. Then `train` takes and returns `Weights`, and the solver
       has a method `logit_unit(dim)`. Otherwise a state equals its refit on one
       environment (see `environment`).
+    additive: whether it has statistics, `absorb`, `fits` and `solve` (see
+      `core.solver`) instead of `train`.
   """
 
   feature_map: ClassVar[FeatureMap] = "l2"
   aggregate: ClassVar[Aggregate] = "probs"
   portable: ClassVar[bool] = False
+  additive: ClassVar[bool] = False
+  lanes = 16  # adapters side by side on an accelerator
+  keep = True  # whether a state holds the statistics of an additive solver
 
   def train(
+    self,
+    cfg: LegoConfig,
+    codes: jax.Array,
+    labels: jax.Array,
+    mask: jax.Array,
+    adapter: Adapter,
+  ) -> jax.Array:
+    """W_j [C, d] of the members of one adapter; a pure function.
+
+    Args:
+      cfg: the settings; those that cannot matter for one adapter are stand-ins.
+      codes: x [M, d] int8, in hash order; M is at least |D_aj|, and the same for all
+        adapters of about that size.
+      labels: y [M] int32.
+      mask: [M] bool, False for padding, whose codes are 0 and whose labels are -1.
+      adapter: its PRNG key, and options that are traced.
+    """
+    raise NotImplementedError(
+      f"{type(self).__name__} has no method train; see docs/extending.md"
+    )
+
+  def train_members(
+    self, cfg: LegoConfig, members: OneAdapter, adapter: Adapter
+  ) -> jax.Array:
+    """W_j [C, d] of members that are read in parts; by default, `train` of them all."""
+    return train_by_size(cfg, members, adapter)
+
+  def train_on_host(
     self,
     cfg: LegoConfig,
     task: Task,
@@ -96,7 +131,7 @@ class Solver(Protocol):
       only; they are neither in the digest nor in checkpoints.
     """
     raise NotImplementedError(
-      f"{type(self).__name__} has no method train; see docs/extending.md"
+      f"{type(self).__name__} has no method train_on_host; see docs/extending.md"
     )
 
   def logit_unit(self, dim: int) -> float:

@@ -114,7 +114,7 @@ def rebuild(
   weights = _carry(old, np.maximum(source, 0), ~changed)
   shape = weights.shape
   weights, new_notes = _check_trained(
-    cfg, task, shape, cfg.solver.train(cfg, task, weights, progress)
+    cfg, task, shape, cfg.solver.train_on_host(cfg, task, weights, progress)
   )
   for j, note in zip(retrain.tolist(), new_notes, strict=True):
     notes[j] = note

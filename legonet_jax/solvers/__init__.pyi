@@ -1,11 +1,14 @@
 from . import (
+  certified as certified,
   exact_sums as exact_sums,
   lanes as lanes,
   limbs as limbs,
+  mini_batches as mini_batches,
   optimizers as optimizers,
   ridge as ridge,
   rounding as rounding,
-  rounding_jit as rounding_jit,
+  rounding_f64 as rounding_f64,
+  rounding_limbs as rounding_limbs,
   settings as settings,
   sgd as sgd,
 )

@@ -75,16 +75,21 @@ def zeros(cfg: LegoConfig, dim: int) -> Sums:
 def absorb(
   sums: Sums, codes: jax.Array, labels: jax.Array, signs: jax.Array
 ) -> tuple[Sums, jax.Array]:
-  """Adds a block of samples.
+  """`add_block`, and the largest diagonal entry as uint32, which cannot wrap."""
+  new = add_block(sums, codes, labels, signs)
+  return new, jnp.max(diagonal(new.gram, codes.shape[1]).astype(jnp.uint32))
+
+
+def add_block(
+  sums: Sums, codes: jax.Array, labels: jax.Array, signs: jax.Array
+) -> Sums:
+  """The sums with a block of samples added.
 
   Args:
     sums: the statistics so far.
     codes: [R, d] int8, R at most 1,040.
     labels: [R] int32.
     signs: [R] int8: 1 to add, -1 to subtract, 0 for padding.
-
-  Returns:
-    The new statistics, and the largest diagonal entry as uint32, which cannot wrap.
   """
   dim = codes.shape[1]
   x = jnp.pad(codes.astype(jnp.float32), ((0, 0), (0, padded(dim) - dim)))
@@ -95,7 +100,25 @@ def absorb(
   classes = jnp.arange(sums.cross.shape[0], dtype=labels.dtype)
   hit = (classes[:, None] == labels[None, :]).astype(jnp.float32)
   cross = sums.cross + _product(hit, signed[:, :dim]).astype(jnp.int32)
-  return Sums(gram, cross), jnp.max(diagonal(gram, dim).astype(jnp.uint32))
+  return Sums(gram, cross)
+
+
+def fits(sums: Sums) -> jax.Array:
+  """Whether the sums, after one more block, still fit in 32 bits."""
+  dim = sums.cross.shape[1]
+  # An entry of the diagonal grows by less than 2^24 a block: it cannot jump past 2^32.
+  return jnp.all(diagonal(sums.gram, dim) >= 0)
+
+
+def unpack(sums: Sums) -> jax.Array:
+  """A_j [d, d] int32, both halves."""
+  dim = sums.cross.shape[1]
+  size = padded(dim)
+  full = jnp.zeros((size, size), jnp.int32)
+  for row, at in bands(dim):
+    full = full.at[row : row + BAND, row:].set(sums.gram[:, at : at + size - row])
+  upper = jnp.triu(full)[:dim, :dim]
+  return upper + jnp.triu(upper, 1).T
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:

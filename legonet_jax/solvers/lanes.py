@@ -80,7 +80,8 @@ def start_lanes(cfg: LegoConfig, dim: int, seed: jax.Array, words: jax.Array) ->
   """Fresh lanes for the adapters with ids `words` [lanes, 2]."""
 
   def one(word: jax.Array) -> Lanes:
-    weights = adapters.init_weights(cfg, dim, seed, word)
+    key = ids_lib.fold_in_id(seed, ids_lib.INIT_STREAM, word)
+    weights = adapters.init_weights(cfg, dim, key)
     return Lanes(weights, _optimizer(cfg).init(weights))
 
   return jax.vmap(one)(words)

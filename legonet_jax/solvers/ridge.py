@@ -12,17 +12,21 @@ from fractions import Fraction
 import queue
 from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax.core import weights as weights_lib
 from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.plain import make_plain, need
+from legonet_jax.core.solver import Batch
 from legonet_jax.core.task import LargeArray, Solver, Task
 from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import parallel
 from legonet_jax.runtime.callbacks import Progress
-from legonet_jax.solvers import exact_sums, rounding
+from legonet_jax.solvers import certified, exact_sums, rounding
+from legonet_jax.solvers.certified import Arithmetic
 from legonet_jax.solvers.exact_sums import Sums
 
 
@@ -47,6 +51,8 @@ class Ridge(Solver):
   feature_map: ClassVar[FeatureMap] = "sqrt"
   aggregate: ClassVar[Aggregate] = "logits"
   portable: ClassVar[bool] = True
+  additive: ClassVar[bool] = True
+  arithmetic: ClassVar[Arithmetic] = "auto"  # of certified rounding, see `certified`
 
   penalty: float = 0.01
   scale: float = 10.0
@@ -64,7 +70,28 @@ class Ridge(Solver):
       f"solver.scale is {self.scale}; it must be between 1e-6 and 1e6",
     )
 
-  def train(
+  def statistics(self, cfg: LegoConfig, dim: int) -> Sums:
+    """A_j and B_j of no member."""
+    return exact_sums.zeros(cfg, dim)
+
+  def absorb(self, cfg: LegoConfig, sums: Sums, batch: Batch) -> Sums:
+    """A_j + Σ ± x xᵀ and B_j + Σ ± y xᵀ."""
+    del cfg
+    return exact_sums.add_block(sums, *batch)
+
+  def fits(self, sums: Sums) -> jax.Array:
+    """Whether the sums fit in 32 bits."""
+    return exact_sums.fits(sums)
+
+  def solve(self, cfg: LegoConfig, sums: Sums) -> tuple[jax.Array, jax.Array]:
+    """W_j [C, d] int32, and how many of its entries are undecided."""
+    del cfg
+    weights, undecided = certified.solve_rounded(
+      self.exact_penalty, exact_sums.unpack(sums), sums.cross, self.arithmetic
+    )
+    return weights, jnp.sum(undecided, dtype=jnp.int32)
+
+  def train_on_host(
     self,
     cfg: LegoConfig,
     task: Task,
@@ -87,7 +114,7 @@ class Ridge(Solver):
       sums = exact_sums.sum_rows(task.samples, start, rows, signs, size)
       desk = desks.get()
       try:
-        return sums, self.solve(sums, desk)
+        return sums, self.solve_on_host(sums, desk)
       finally:
         desks.put(desk)
 
@@ -104,7 +131,7 @@ class Ridge(Solver):
           progress(done, total)
     return weights_lib.replace(weights, new), notes
 
-  def solve(
+  def solve_on_host(
     self, sums: Sums, desk: NDArray[np.float64] | None = None
   ) -> NDArray[np.int32]:
     """W_j [C, d] int32 from the statistics of one adapter.

@@ -8,9 +8,10 @@ import jax
 from legonet_jax import errors
 from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.plain import make_plain, need
+from legonet_jax.core.solver import Adapter, Members
 from legonet_jax.core.task import LargeArray, Solver, Task
 from legonet_jax.runtime.callbacks import Progress
-from legonet_jax.solvers import lanes, optimizers
+from legonet_jax.solvers import lanes, mini_batches, optimizers
 
 # The device indexes a tile, and counts epochs, in int32.
 _MAX_INT32 = 2**31 - 1
@@ -78,7 +79,13 @@ class Sgd(Solver):
     optimizers.check_options(options)
     optimizers.check_optimizer(self.optimizer, options)
 
-  def train(
+  def train_members(
+    self, cfg: LegoConfig, members: Members, adapter: Adapter
+  ) -> jax.Array:
+    """Algorithm 1 for one adapter: `epochs` passes over its mini-batches."""
+    return mini_batches.train(cfg, members, adapter)
+
+  def train_on_host(
     self,
     cfg: LegoConfig,
     task: Task,

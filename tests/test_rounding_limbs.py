@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from legonet_jax.solvers import limbs, rounding, rounding_jit
+from legonet_jax.solvers import limbs, rounding, rounding_limbs
 
 CLASSES = 3
 USUAL = Fraction("0.01")
@@ -52,7 +52,7 @@ def solve_on_host(penalty, gram, cross):
 
 @functools.cache
 def compiled(penalty):
-  return jax.jit(jax.vmap(functools.partial(rounding_jit.solve_rounded, penalty)))
+  return jax.jit(jax.vmap(functools.partial(rounding_limbs.solve_rounded, penalty)))
 
 
 def check(penalty, gram, cross, solve=None):
@@ -64,7 +64,7 @@ def check(penalty, gram, cross, solve=None):
   for i in range(len(gram)):
     truth = solve_on_host(penalty, gram[i], cross[i]).weights
     np.testing.assert_array_equal(weights[i][~undecided[i]], truth[~undecided[i]])
-    done, count = rounding_jit.finish(
+    done, count = rounding_limbs.finish(
       penalty, gram[i], cross[i], weights[i], undecided[i]
     )
     np.testing.assert_array_equal(done, truth)
@@ -109,11 +109,11 @@ def test_it_is_the_same_without_vmap_and_without_jit():
   gram, cross = make_systems(2, 1)
   weights, undecided = compiled(USUAL)(gram, cross)
   for i in range(len(gram)):
-    alone = rounding_jit.solve_rounded(USUAL, jnp.array(gram[i]), jnp.array(cross[i]))
+    alone = rounding_limbs.solve_rounded(USUAL, jnp.array(gram[i]), jnp.array(cross[i]))
     np.testing.assert_array_equal(alone[0], weights[i])
     np.testing.assert_array_equal(alone[1], undecided[i])
   with jax.disable_jit():
-    plain = rounding_jit.solve_rounded(USUAL, jnp.array(gram[0]), jnp.array(cross[0]))
+    plain = rounding_limbs.solve_rounded(USUAL, jnp.array(gram[0]), jnp.array(cross[0]))
   np.testing.assert_array_equal(plain[0], weights[0])
 
 
@@ -123,9 +123,11 @@ def test_exact_ties_are_left_to_the_host(dim):
   grid = rounding.choose_grid(penalty, dim)
   gram = (np.eye(dim, dtype=np.int64) << grid).astype(np.int32)  # M = 2^(g+1) I
   cross = np.arange(-dim, 2 * dim, dtype=np.int32).reshape(3, dim)
-  weights, undecided = map(np.asarray, rounding_jit.solve_rounded(penalty, gram, cross))
+  weights, undecided = map(
+    np.asarray, rounding_limbs.solve_rounded(penalty, gram, cross)
+  )
   np.testing.assert_array_equal(undecided, cross % 2 == 1)
-  done, count = rounding_jit.finish(penalty, gram, cross, weights, undecided)
+  done, count = rounding_limbs.finish(penalty, gram, cross, weights, undecided)
   np.testing.assert_array_equal(done, (cross + 1) // 2)
   assert count == (cross % 2 == 1).sum()
   assert solve_on_host(penalty, gram, cross).ties == count
@@ -133,7 +135,7 @@ def test_exact_ties_are_left_to_the_host(dim):
 
 def test_a_poor_float_solver_costs_certainty_never_truth(monkeypatch):
   gram, cross = make_systems(5, kinds=["dense", "few", "largest"])
-  good = rounding_jit._solve
+  good = rounding_limbs._solve
   shares = []
   for error in (1e-3, 0.3, 3.0):
 
@@ -141,11 +143,11 @@ def test_a_poor_float_solver_costs_certainty_never_truth(monkeypatch):
       noise = jnp.cos(jnp.arange(right.size, dtype=jnp.float32)).reshape(right.shape)
       return good(factor, right) * (1 + error * noise)
 
-    monkeypatch.setattr(rounding_jit, "_solve", solve)
-    rounding_jit.solve_counted.clear_cache()
-    afresh = jax.vmap(functools.partial(rounding_jit.solve_rounded, USUAL))
+    monkeypatch.setattr(rounding_limbs, "_solve", solve)
+    rounding_limbs.solve_counted.clear_cache()
+    afresh = jax.vmap(functools.partial(rounding_limbs.solve_rounded, USUAL))
     shares.append(check(USUAL, gram, cross, afresh))
-  rounding_jit.solve_counted.clear_cache()
+  rounding_limbs.solve_counted.clear_cache()
   assert shares[0] == 0
   assert shares[-1] > 0.5
 
@@ -171,7 +173,7 @@ def test_settings_of_jax_do_not_matter(x64, precision):
   gram, cross = make_systems(40, 1)
   before = compiled(USUAL)(gram, cross)
   with jax.enable_x64(x64), jax.default_matmul_precision(precision):
-    solve = jax.jit(jax.vmap(lambda *s: rounding_jit.solve_rounded(USUAL, *s)))
+    solve = jax.jit(jax.vmap(lambda *s: rounding_limbs.solve_rounded(USUAL, *s)))
     after = solve(gram, cross)
     text = str(jax.make_jaxpr(solve)(gram, cross))
   np.testing.assert_array_equal(before[0], after[0])
@@ -197,7 +199,7 @@ def test_the_penalty_of_an_adapter_is_exact(dim, penalty):
   entries = 2.0 ** rng.uniform(-2, 30.999, (200, 1)) * rng.uniform(0.5, 1, (200, dim))
   grams[:, range(dim), range(dim)] = entries
   grams[-1, range(dim), range(dim)] = 2**31 - 1
-  shifts, sure = jax.jit(jax.vmap(lambda a: rounding_jit.choose_shift(penalty, a)))(
+  shifts, sure = jax.jit(jax.vmap(lambda a: rounding_limbs.choose_shift(penalty, a)))(
     grams
   )
   assert sure.all()
@@ -212,7 +214,7 @@ def test_a_halfway_penalty_goes_up():
   """s = 2.5 -> 3, one below 2.5 -> 2."""
   for trace, shift in ((249, 2), (250, 3), (0, 1), (349, 3), (350, 4)):
     gram = jnp.array([[trace]], jnp.int32)
-    found, sure = rounding_jit.choose_shift(USUAL, gram)
+    found, sure = rounding_limbs.choose_shift(USUAL, gram)
     assert sure
     assert found.tolist() == limbs.constant(shift, found.shape[0]).tolist()
 

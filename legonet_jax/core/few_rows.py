@@ -1,0 +1,165 @@
+"""A few rows leave or come, and no key moves: a request whose time is flat in N.
+
+Only the adapters of those rows change. Their slices are gathered, mended and put back;
+a loop that writes into the whole table would copy it at every step.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from legonet_jax.core import ids as ids_lib, routing, training
+from legonet_jax.core.data import NO_ID, Data, is_sample
+from legonet_jax.core.net import Info, State, check, own, report
+from legonet_jax.core.training import Work
+from legonet_jax.runtime import flags
+
+
+def exchange(
+  update: Callable[..., tuple[State, Info]],
+  data: Data,
+  state: State,
+  rows: jax.Array,
+  come: bool,
+  donate: bool,
+  **where: Any,
+) -> tuple[State, Info]:
+  """The state with the samples in `rows` [R] gone or, if `come`, there.
+
+  Args:
+    update: what to do if a key moves.
+    data: the table.
+    state: the state before.
+    rows: int32.
+    come: whether to learn them.
+    donate: whether the memory of `state` may be used.
+    **where: `lanes` and `axis_name`, as for `update`.
+  """
+  axis_name = where.get("axis_name")
+  plain, near = look(data, state, rows, come=come, axis_name=axis_name)
+  mask = state.retained.at[rows].set(come, mode="drop")
+
+  def few() -> tuple[State, Info]:
+    call = _few_in_place if donate else _few
+    found: tuple[State, Info] = call(data, state, rows, near, come=come, **where)
+    return found
+
+  def whole() -> tuple[State, Info]:
+    return update(data, state, mask, **where)
+
+  if isinstance(plain, jax.core.Tracer):
+    chosen: tuple[State, Info] = jax.lax.cond(plain, few, whole)
+    return chosen
+  return few() if plain else whole()
+
+
+@functools.partial(jax.jit, static_argnames=("come", "axis_name"))
+def look(
+  data: Data,
+  state: State,
+  rows: jax.Array,
+  *,
+  come: bool,
+  axis_name: str | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """Whether no key moves and all statistics can be mended, and routes [R, k] of `rows`.
+
+  A program of its own, because one that reads and writes the same routes copies them.
+  Routes of rows that have nothing to do are n.
+  """
+  check(data, state)
+  chex.assert_rank(rows, 1)
+  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
+  with flags.pinned():
+    at = jnp.clip(rows, 0, count - 1)
+    again = jnp.tril(rows[:, None] == rows[None, :], -1).any(axis=1)
+    valid = (rows == at) & ~again & (state.retained[at] != come)
+    there = is_sample(data)[at]
+    present = state.names[:, 0] != NO_ID
+    if come:
+      valid = valid & there
+      near = routing.route_among(cfg, data.codes[at], state.keys, present)
+    else:
+      near = state.routes[at]
+    plain = jnp.all(there | ~valid)
+    if cfg.key_policy != "given":  # `keep` has anchors for good once it has them all
+      plain = plain & present[-1]
+    if cfg.key_policy == "replace":
+      anchor = ids_lib.precedes(state.seed, data.ids[at], state.names[-1])
+      plain = plain & ~jnp.any(valid & anchor)
+    near = jnp.where(valid[:, None], near, n)
+    _, mine = own(state, axis_name)
+    idle = jnp.any(_touched(near, n)[mine] & ~state.live & (state.sizes[mine] > 0))
+    if axis_name is not None:
+      idle = jax.lax.pmax(idle.astype(jnp.int32), axis_name) > 0  # type: ignore[no-untyped-call]
+    return plain & ~idle, near
+
+
+def _touched(near: jax.Array, n: int) -> jax.Array:
+  """Which adapters [n] are in routes [R, k]."""
+  return jnp.zeros(n + 1, bool).at[near.ravel()].set(True)[:n]
+
+
+def _exchange_few(
+  data: Data,
+  state: State,
+  rows: jax.Array,
+  near: jax.Array,
+  *,
+  come: bool,
+  lanes: int | None = None,
+  axis_name: str | None = None,
+) -> tuple[State, Info]:
+  """`exchange` under the same keys, of rows [R] with the routes `near` [R, k]."""
+  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
+  with flags.pinned():
+    valid = (near < n).any(axis=1)
+    to = jnp.where(valid, rows, count)
+    none = jnp.full_like(near, n)
+    routes = state.routes.at[to].set(near if come else none, mode="drop")
+    moves = jnp.zeros(n + 1, jnp.int32).at[near.ravel()].add(1 if come else -1)
+    sizes = state.sizes + moves[:n]
+    first, mine = own(state, axis_name)
+    touched = _touched(near, n)[mine]
+    (jobs,) = jnp.nonzero(touched, size=min(len(mine), near.size), fill_value=len(mine))
+    held = jax.tree.map(lambda a: a[jobs], state.solutions)  # beyond m, the last
+    few = cfg.solver.additive and cfg.solver.keep
+    if few:  # the rows are all that has to be read
+      at = jnp.clip(rows, 0, count - 1)
+      table: Data = jax.tree.map(lambda a: a[at], data)
+      order, known = jnp.arange(len(rows), dtype=jnp.int32), near
+    else:
+      table, known = data, routes
+      order = ids_lib.sort_by_hash(state.seed, data.ids, state.order)
+    lost, won = (none, near) if come else (near, none)
+    work = Work(
+      table, order, known, lost, won, state.seed, state.options, state.names, sizes,
+      first, held.statistics, jnp.ones(len(jobs), bool),
+    )  # fmt: skip
+    place = jnp.arange(len(jobs), dtype=jnp.int32)
+    number = jnp.sum(touched, dtype=jnp.int32)
+    found = training.run(cfg, lanes, False, few, work, jobs, place, number, held)
+    solutions = jax.tree.map(
+      lambda whole, new: whole.at[jobs].set(new, mode="drop"), state.solutions, found
+    )
+    sound = (sizes[mine] > 0) & (solutions.undecided >= 0)
+    new = dataclasses.replace(
+      state,
+      order=state.order if few else order,
+      retained=state.retained.at[to].set(come, mode="drop"),
+      routes=routes,
+      sizes=sizes,
+      live=jnp.where(touched, sound, state.live),
+      solutions=solutions,
+    )
+    return new, report(new, touched & sound, jnp.zeros(n, bool), mine, axis_name)
+
+
+_STATIC = ("come", "lanes", "axis_name")
+_few = jax.jit(_exchange_few, static_argnames=_STATIC)
+_few_in_place = jax.jit(_exchange_few, static_argnames=_STATIC, donate_argnames="state")

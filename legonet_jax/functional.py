@@ -1,0 +1,231 @@
+r"""LegoNet as one pure program (paper, Algorithm 1 and section 3.4).
+
+    state' = update(data, state, retained)     retained: bool [N]
+    state' = forget(data, state, rows)         a few rows leave
+    state' = learn(data, state, rows)          a few rows come
+
+A fit, an unlearning and a learning are all updates to a set of retained samples, and
+the result depends on that set only: bit for bit the state of a fresh fit on it. What an
+old state contributes is work that need not be done again: routes under keys that stay,
+adapters whose members stay, and sums that can be mended.
+
+    x_i = codes [N, d]            a sample, encoded and mapped once (`Data`)
+    K_j = x*_j + ξ_j              keys [n, d], of the first n retained in hash order
+    δ(x, a_j)  ->  top_k          routes [N, k], the k nearest adapters of a sample
+    D_aj = {x : j in route(x)}    members of adapter j, in hash order
+    M_j = argmin Σ_{D_aj} L       weights W_j [C, d], by `cfg.solver`
+    p = 1/k Σ M_j(x)              `predict`
+
+Everything here is a pure function of arrays, for jit, vmap, scan and shard_map. With
+`axis_name`, inside a `shard_map`, each device holds and trains its own adapters, and no
+weights move between devices; everything else in the state is the same on all of them.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from legonet_jax.core import (
+  few_rows,
+  ids as ids_lib,
+  keys as keys_lib,
+  routing,
+  training,
+)
+from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample, make_data
+from legonet_jax.core.net import Info, State, blank_solution, check, own, report
+from legonet_jax.core.training import Work
+from legonet_jax.runtime import flags
+
+__all__ = [
+  "Data", "Info", "State", "erase", "forget", "init", "insert", "learn", "make_data",
+  "update",
+]  # fmt: skip
+
+
+def init(
+  cfg: LegoConfig,
+  data: Data,
+  seed: ArrayLike | None = None,
+  keys: jax.Array | None = None,
+  options: dict[str, ArrayLike] | None = None,
+) -> State:
+  """The state of the empty set.
+
+  Args:
+    cfg: the settings.
+    data: the table of N rows.
+    seed: replaces `cfg.seed`; may be traced.
+    keys: K [n, d] int8 in code units, for the policy `given`.
+    options: replace options of the solver, such as `{"learning_rate": 0.1}`; traced.
+  """
+  (rows, dim), n, k = data.codes.shape, cfg.num_adapters, cfg.top_k
+  given = cfg.key_policy == "given"
+  index = jnp.arange(n, dtype=jnp.uint32)
+  own_ids = jnp.stack([jnp.zeros_like(index), index], axis=1)
+  with flags.pinned():
+    blank = jax.eval_shape(lambda: blank_solution(cfg, dim))
+    return State(
+      cfg=dataclasses.replace(cfg, seed=0),
+      seed=jnp.asarray(cfg.seed if seed is None else seed, jnp.uint32),
+      options={k: jnp.asarray(v, jnp.float32) for k, v in (options or {}).items()},
+      order=jnp.arange(rows, dtype=jnp.int32),
+      retained=jnp.zeros(rows, bool),
+      anchors=jnp.full(n, rows, jnp.int32),
+      names=own_ids if given else jnp.full((n, 2), NO_ID),
+      keys=jnp.zeros((n, dim), jnp.int8) if keys is None else jnp.asarray(keys),
+      routes=jnp.full((rows, k), n, jnp.int32),
+      sizes=jnp.zeros(n, jnp.int32),
+      live=jnp.zeros(n, bool),
+      solutions=jax.tree.map(lambda a: jnp.zeros((n, *a.shape), a.dtype), blank),
+    )
+
+
+@functools.partial(jax.jit, static_argnames=("defer", "lanes", "axis_name"))
+def update(
+  data: Data,
+  state: State,
+  retained: jax.Array,
+  *,
+  defer: bool = False,
+  lanes: int | None = None,
+  axis_name: str | None = None,
+) -> tuple[State, Info]:
+  """The state of the set `retained` [N] bool: fit, unlearn and learn in one.
+
+  Args:
+    data: the table; a row that leaves should still be there (`erase` it later), or its
+      adapters are summed up anew.
+    state: the state of any set.
+    retained: which rows to keep; rows of padding are skipped.
+    defer: train nothing: adapters that changed are not live until a later update.
+    lanes: adapters trained side by side under `vmap`; by the platform if not given.
+    axis_name: the axis of adapters, inside a `shard_map`.
+  """
+  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
+  check(data, state)
+  chex.assert_shape(retained, (count,))
+  with flags.pinned():
+    retained = retained & is_sample(data)
+    order = ids_lib.sort_by_hash(state.seed, data.ids, state.order)
+    anchors = choose_anchors(state, order, retained)
+    moved = jnp.any(anchors != state.anchors)
+    names, keys = jax.lax.cond(
+      moved,
+      lambda: place_keys(cfg, data, state.seed, anchors),
+      lambda: (state.names, state.keys),
+    )
+    present = names[:, 0] != NO_ID
+    need = retained & (moved | ~state.retained)
+    routes = routing.route_rows(cfg, data.codes, keys, present, need, state.routes)
+    routes = jnp.where(retained[:, None], routes, n)
+    source, before = jax.lax.cond(
+      moved,
+      lambda: rename(state, anchors),
+      lambda: (jnp.arange(n, dtype=jnp.int32), state.routes),
+    )
+    lost, won = only_in(before, routes, n), only_in(routes, before, n)
+    blind = (state.retained & ~is_sample(data)).astype(jnp.int32)
+    losses = jnp.broadcast_to(1 + blind[:, None], lost.shape).ravel()
+    touched = jnp.zeros(n + 1, jnp.int32).at[lost.ravel()].max(losses)
+    touched = touched.at[won.ravel()].max(1)
+    sizes = jnp.zeros(n + 1, jnp.int32).at[routes.ravel()].add(1)[:n]
+
+    first, mine = own(state, axis_name)
+    at = source[mine] - first
+    here = (source[mine] >= 0) & (at >= 0) & (at < len(mine))
+    at = jnp.clip(at, 0, len(mine) - 1)
+    usable = here & state.live[at]
+    changed = (touched[mine] > 0) | ~usable
+    kept = jax.lax.cond(
+      moved,
+      lambda: jax.tree.map(lambda a: a[at], state.solutions),
+      lambda: state.solutions,
+    )
+    work = Work(
+      data, order, routes, lost, won, state.seed, state.options, names, sizes, first,
+      kept.statistics, usable & (touched[mine] < 2),
+    )  # fmt: skip
+    (jobs,) = jnp.nonzero(changed, size=len(mine), fill_value=len(mine))
+    solutions = training.run(
+      cfg, lanes, defer, False, work, jobs, jobs, changed.sum(), kept
+    )
+    live = (sizes[mine] > 0) & ~(changed & defer) & (solutions.undecided >= 0)
+    new = dataclasses.replace(
+      state, order=order, retained=retained, anchors=anchors, names=names, keys=keys,
+      routes=routes, sizes=sizes, live=live, solutions=solutions,
+    )  # fmt: skip
+    replaced = (source < 0) & present & jnp.any(state.anchors < count)
+    return new, report(new, changed & live, replaced, mine, axis_name)
+
+
+def choose_anchors(state: State, order: jax.Array, retained: jax.Array) -> jax.Array:
+  """x*_j: rows [n] of the retained samples that are first in hash order."""
+  n, count = len(state.anchors), len(order)
+  if state.cfg.key_policy == "given":
+    return state.anchors
+  (first,) = jnp.nonzero(retained[order], size=n, fill_value=count)
+  rows = jnp.where(first < count, order[jnp.minimum(first, count - 1)], count)
+  if state.cfg.key_policy == "keep":  # the paper's, not exact
+    return jnp.where(state.anchors[0] < count, state.anchors, rows)
+  return rows
+
+
+def place_keys(
+  cfg: LegoConfig, data: Data, seed: jax.Array, anchors: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Names [n, 2] of the adapters, and K_j = x*_j + ξ_j [n, d]."""
+  there = (anchors < len(data.ids))[:, None]
+  at = jnp.minimum(anchors, len(data.ids) - 1)
+  names = jnp.where(there, data.ids[at], NO_ID)
+  keys = keys_lib.make_keys(cfg, seed, data.codes[at], names)
+  return names, jnp.where(there, keys, jnp.int8(0))
+
+
+def rename(state: State, anchors: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """Where each new adapter stood [n], or -1, and old routes under new indices [N, k].
+
+  An adapter is the same as before if its anchor is.
+  """
+  n, count = len(anchors), len(state.retained)
+  index = jnp.arange(n, dtype=jnp.int32)
+  stood = jnp.full(count + 1, -1, jnp.int32).at[state.anchors].set(index)
+  source = stood.at[count].set(-1)[anchors]
+  goes = jnp.full(n + 1, n, jnp.int32)
+  goes = goes.at[jnp.where(source >= 0, source, n)].set(index).at[n].set(n)
+  return source, goes[state.routes]
+
+
+def only_in(these: jax.Array, those: jax.Array, n: int) -> jax.Array:
+  """Adapters [N, k] of routes `these` that the same row of `those` lacks, else n."""
+  return jnp.where((these[:, :, None] == those[:, None, :]).any(axis=2), n, these)
+
+
+def forget(
+  data: Data, state: State, rows: jax.Array, *, donate: bool = False, **kwargs: Any
+) -> tuple[State, Info]:
+  """The state without the samples in `rows` [R]: as `update`, in a time flat in N.
+
+  It is `update` if an anchor leaves. Rows that are not retained are skipped.
+
+  Args:
+    data: the table.
+    state: the state before.
+    rows: [R] int32.
+    donate: whether the new state takes the memory of `state`, which is lost then.
+    **kwargs: `lanes` and `axis_name`, as for `update`.
+  """
+  return few_rows.exchange(update, data, state, rows, False, donate, **kwargs)
+
+
+def learn(
+  data: Data, state: State, rows: jax.Array, *, donate: bool = False, **kwargs: Any
+) -> tuple[State, Info]:
+  """The state with the samples in `rows` [R] as well; see `forget` and `insert`."""
+  return few_rows.exchange(update, data, state, rows, True, donate, **kwargs)
