@@ -1,6 +1,5 @@
 """One request and one fit, by all contenders in turns."""
 
-import dataclasses
 import pathlib
 from typing import Any, NamedTuple
 
@@ -11,9 +10,9 @@ from numpy.typing import NDArray
 from benchmarks.machine import seconds, summary
 from experiments import common
 import legonet_jax as lego
-from legonet_jax.core import membership
+from legonet_jax.core import dispatch, membership
+from legonet_jax.core.config import for_one_adapter
 from legonet_jax.runtime import flags
-from legonet_jax.solvers import lanes
 
 SHARDS = 10  # of FixSISA, as in the paper's first setting
 
@@ -156,16 +155,11 @@ def forget(
   return lego.unlearn(cfg, state, samples, [i])[0].model.keys
 
 
-def fixsisa(cfg: lego.LegoConfig, samples: lego.Samples, i: int) -> jax.Array:
+def fixsisa(cfg: lego.LegoConfig, samples: lego.Samples, i: int) -> NDArray[Any]:
   """Retrains the one shard of FixSISA that has sample i, with this library's engine."""
   shard = np.flatnonzero(samples.ids % SHARDS == i % SHARDS)
   shard = shard[samples.ids[shard] != i]
-  members = membership.Members(
-    np.zeros(1, np.intp), np.arange(len(shard)), np.array([0, len(shard)])
-  )
-  one = dataclasses.replace(cfg, num_adapters=1, top_k=1)
-  weights = jax.numpy.zeros((1, cfg.num_classes, samples.codes.shape[1]))
+  one, signs = for_one_adapter(cfg), np.ones(len(shard), np.int8)
+  who = np.uint32(cfg.seed), np.zeros(2, np.uint32)
   with flags.pinned():
-    return lanes.train_adapters(
-      one, samples, shard, members, np.zeros(1, np.int64), weights
-    )
+    return dispatch.solve_rows(one, samples, shard, signs, who).weights

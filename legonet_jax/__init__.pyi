@@ -37,8 +37,8 @@ from .core.samples import (
   make_samples as make_samples,
   select as select,
 )
+from .core.solver import Solver as Solver
 from .core.state import LegoState as LegoState
-from .core.task import Solver as Solver, Task as Task
 from .core.transition import Info as Info
 from .encoder.encode import (
   ImageEncoder as ImageEncoder,

@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core import (
+  dispatch,
   features,
+  ids as ids_lib,
   keys as keys_lib,
   logits,
   prediction,
@@ -34,13 +36,12 @@ from legonet_jax.core import (
 )
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.digest import digest
-from legonet_jax.core.membership import Members
 from legonet_jax.core.model import Model
 from legonet_jax.core.samples import Samples
 from legonet_jax.known_answers import KNOWN
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.checks import Check
-from legonet_jax.solvers import exact_sums, lanes
+from legonet_jax.solvers import exact_sums
 from legonet_jax.solvers.exact_sums import Sums
 from legonet_jax.solvers.ridge import Ridge
 from legonet_jax.solvers.sgd import Sgd
@@ -138,8 +139,10 @@ def check_sums() -> Answer:
     make_integers(3, -127, 127, 1300, 136), make_integers(4, 0, CLASSES - 1, 1300)
   )
   signs = np.where(np.arange(1300) < 1200, 1, -1).astype(np.int8)
-  start, rows = exact_sums.zeros(WIDE, 136), np.arange(1300)
-  got = exact_sums.sum_rows(samples, start, rows, signs, 1100)
+  who = np.uint32(0), np.zeros(2, np.uint32)
+  most = dispatch.carry_rows(WIDE, samples, np.arange(1290), signs[:1290], who)[0]
+  last = np.arange(1290, 1300)
+  got, _ = dispatch.carry_rows(WIDE, samples, last, signs[1290:], who, most)
   sums = np.concatenate([checksum(np.asarray(part)) for part in got])
   return Answer(sums, 0, "checksums of 49,560 sums")
 
@@ -154,7 +157,8 @@ def check_ridge() -> Answer:
     jnp.asarray(np.concatenate(parts, axis=1), jnp.int32),
     jnp.asarray(hit @ x, jnp.int32),
   )
-  return Answer(checksum(Ridge().solve_on_host(sums)), 0, "a checksum of 408 weights")
+  weights = dispatch.solve_carry(WIDE, sums, True).weights
+  return Answer(checksum(weights), 0, "a checksum of 408 weights")
 
 
 def check_logits() -> Answer:
@@ -201,11 +205,12 @@ def check_sgd() -> Answer:
   samples = make_samples(
     make_integers(7, -100, 100, 11, DIM), make_integers(8, 0, CLASSES - 1, 11)
   )
-  rows = np.arange(11)
-  members = Members(np.arange(2), rows, np.asarray([0, 8, 11]))
-  blank = jnp.zeros((2, CLASSES, DIM), jnp.float32)
-  got = lanes.train_adapters(cfg, samples, rows, members, IDS[-2:], blank)
-  return Answer(np.asarray(got), 1e-5, "72 weights after training")
+  words, ones = ids_lib.to_words(IDS[-2:]), np.ones(11, np.int8)
+  got = [
+    dispatch.solve_rows(cfg, samples, rows, ones[rows], (np.uint32(cfg.seed), who))
+    for rows, who in zip((np.arange(8), np.arange(8, 11)), words, strict=True)
+  ]
+  return Answer(np.stack([w.weights for w in got]), 1e-5, "72 weights after training")
 
 
 def check_prediction() -> Answer:

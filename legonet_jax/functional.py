@@ -39,7 +39,8 @@ from legonet_jax.core import (
 )
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample, make_data
-from legonet_jax.core.net import Info, State, blank_solution, check, own, report
+from legonet_jax.core.fold import blank_solution
+from legonet_jax.core.net import Info, State, check, own, report
 from legonet_jax.core.training import Work
 from legonet_jax.runtime import flags
 

@@ -13,9 +13,17 @@ import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax.core import adapters, features, ids as ids_lib, membership
+from legonet_jax.core import (
+  adapters,
+  features,
+  fold as fold_lib,
+  ids as ids_lib,
+  membership,
+)
+from legonet_jax.core.solver import Members
 from legonet_jax.runtime import flags
-from legonet_jax.solvers import lanes
+
+ADAPTER = fold_lib.make_adapter(np.uint32(0), np.zeros(2, np.uint32), {})
 
 OPTIMIZERS = {
   "sgd": (("learning_rate", 0.5),),
@@ -68,19 +76,25 @@ class GradientTest(chex.TestCase):
   @parameterized.parameters(*OPTIMIZERS)
   def test_a_step_without_samples_changes_nothing_at_all(self, name):
     cfg = config(name)
-    words = jnp.zeros((1, 2), jnp.uint32)
-    lane = jax.tree.map(
-      lambda a: a[0], lanes.start_lanes(cfg, DIM, np.uint32(0), words)
-    )
+    solver, adapter = cfg.solver, ADAPTER
     codes = jnp.ones((4, DIM), jnp.int8)
+
+    def members(count):
+      rows = jnp.arange(4, dtype=jnp.int32)
+      labels = jnp.asarray([0, 1, 0, 0], jnp.int32)
+      return Members(codes, labels, rows, jnp.ones(4, jnp.int8), jnp.int32(count))
+
     # First a real step, so that momentum and moments are not zero.
-    step = self.variant(lambda *a: lanes.step(cfg, *a))
-    targets = functools.partial(adapters.targets, cfg)
-    lane = step(lane, codes, targets(jnp.asarray([0, 1, -1, -1])))
-    after = step(lane, codes, targets(jnp.full(4, -1)))
-    chex.assert_trees_all_equal(after, lane)
-    moved = step(lane, codes, targets(jnp.asarray([0, -1, -1, -1])))
-    assert not np.array_equal(moved.weights, lane.weights)
+    call = functools.partial(fold_lib.fold, cfg)
+    fold = self.variant(lambda m, carry: call(m, adapter, carry)[0])
+    carry = fold(members(2), solver.init(cfg, DIM, adapter))
+    chex.assert_trees_all_equal(fold(members(0), carry), carry)
+    two = jax.tree.map(lambda a: jnp.stack([a, a]), carry)
+    both = jax.tree.map(lambda *a: jnp.stack(a), members(0), members(3))
+    beside = self.variant(jax.vmap(lambda m, carry: call(m, adapter, carry)[0]))
+    after = beside(both, two)  # an idle lane beside one that steps
+    chex.assert_trees_all_equal(jax.tree.map(lambda a: a[0], after), carry)
+    assert not np.array_equal(after[0][1], carry[0])
 
 
 def train_oracle(cfg, samples, rows, adapter_id):
@@ -115,13 +129,14 @@ def test_every_adapter_equals_plain_float64_training_on_its_members(samples, nam
     np.testing.assert_allclose(state.model.weights[j], want, rtol=1e-3, atol=1e-5)
 
 
-def test_initial_weights_come_from_the_adapters_id_and_not_from_its_lane():
-  ids = np.array([5, 2**40 + 5, 9])
-  start = functools.partial(lanes.start_lanes, CONFIG, DIM, np.uint32(0))
-  first = start(ids_lib.to_words(ids))
-  turned = start(ids_lib.to_words(ids[::-1].copy()))
-  np.testing.assert_array_equal(first.weights, turned.weights[::-1])
-  assert len(np.unique(np.asarray(first.weights)[:, 0, 0])) == 3
+def test_initial_weights_come_from_the_adapters_id():
+  def start(i):
+    words = jnp.asarray(ids_lib.to_words(np.asarray([i])))[0]
+    adapter = fold_lib.make_adapter(np.uint32(0), words, {})
+    return np.asarray(SGD.init(CONFIG, DIM, adapter)[0])
+
+  np.testing.assert_array_equal(start(5), start(5))
+  assert len({float(start(i)[0, 0]) for i in (5, 2**40 + 5, 9)}) == 3
 
 
 def test_any_optax_optimiser_can_be_named_or_handed_in(samples):

@@ -176,9 +176,8 @@ def test_settings_at_their_bounds_are_taken_and_are_plain(make):
 TOO_LARGE = {
   "weights \\[num_adapters, num_classes, width\\]": {"num_classes": 1000},
   "scores \\[samples, num_adapters\\]": {"num_adapters": COUNT},
-  "weights \\[lanes, num_classes, width\\]": {"lanes": 2000},
-  "samples \\[tile_batches, lanes, batch_size, width\\]": {"batch_size": 10_000},
-  "targets \\[tile_batches, lanes": {"batch_size": 300, "num_classes": 60},
+  "samples \\[tile_batches, batch_size, width\\]": {"batch_size": 10_000},
+  "features \\[batch_size, width\\]": {"batch_size": 5_000, "tile_batches": 1},
 }
 
 
@@ -187,7 +186,11 @@ def test_an_array_larger_than_the_memory_is_refused_before_it_is_made(
   what, monkeypatch
 ):
   changes = dict(TOO_LARGE[what])
-  own = {name: changes.pop(name) for name in ("lanes", "batch_size") if name in changes}
+  own = {
+    name: changes.pop(name)
+    for name in ("tile_batches", "batch_size")
+    if name in changes
+  }
   solver = dataclasses.replace(CONFIG.solver, **own)
   cfg = dataclasses.replace(CONFIG, solver=solver, **changes)
   samples = lego.make_samples(cfg, encodings(), labels(), ids())

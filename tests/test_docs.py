@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import io
@@ -12,6 +13,7 @@ import runpy
 import shlex
 import sys
 
+from conftest import CONFIG, encodings, ids, labels, refit
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -202,12 +204,26 @@ def test_every_example_of_the_page_on_extending_runs():
     scope = {"__name__": "example"}
     exec(code, scope)
     names.append(scope)
-  _, encoder, dataset, baseline = names
+  means, fast, encoder, dataset, baseline = names
+  check_that_both_solvers_agree(means["ClassMeans"](), fast["FastMeans"]())
   assert encoder["probs"].shape == (100, 10)
   assert len(dataset["store"].ids) == 200
   assert dataset["store"].meta["classes"] == ["noise", "stripes"]
   assert 0.5 < baseline["accuracy"] < 1
   assert baseline["info"].shards_trained <= 3
+
+
+def check_that_both_solvers_agree(*solvers):
+  """After a fit and a request; the second one keeps sums and mends them."""
+  found = []
+  for solver in solvers:
+    cfg = dataclasses.replace(CONFIG, solver=solver)
+    samples = lego.make_samples(cfg, encodings(), labels(), ids())
+    state, _ = lego.fit(cfg, samples)
+    after, _ = lego.unlearn(cfg, state, samples, state.ids[-3:])
+    assert lego.digest(after) == lego.digest(refit(cfg, samples, after.ids))
+    found.append(np.asarray(after.model.weights))
+  np.testing.assert_array_equal(*found)
 
 
 def test_the_example_of_the_page_on_measures_runs():

@@ -11,7 +11,7 @@ import pytest
 from legonet_jax import doctor
 from legonet_jax.cli import doctor as command, main as cli
 from legonet_jax.core import features, keys as keys_lib, logits, prediction, routing
-from legonet_jax.solvers import exact_sums, lanes, ridge, rounding
+from legonet_jax.solvers import certified, exact_sums, sgd
 
 
 def ties_to_the_higher(real):
@@ -28,17 +28,16 @@ def one_entry(real):
 
 
 def one_sum(real):
-  def absorb(*args):
-    sums, peak = real(*args)
-    return sums._replace(gram=sums.gram.at[0, 300].add(1)), peak
+  def add_block(*args):
+    sums = real(*args)
+    return sums._replace(gram=sums.gram.at[0, 200].add(1))
 
-  return absorb
+  return add_block
 
 
 def coarse_sums(real):
-  def solve(self, sums):
-    gram = sums.gram.astype(jnp.bfloat16).astype(jnp.int32)
-    return real(self, sums._replace(gram=gram))
+  def solve(penalty, gram, *args):
+    return real(penalty, gram.astype(jnp.bfloat16).astype(jnp.int32), *args)
 
   return solve
 
@@ -51,11 +50,11 @@ def coarse_products(real):
 
 
 def coarse_weights(real):
-  def step(cfg, lane, codes, targets):
-    weights = lane.weights.astype(jnp.bfloat16).astype(jnp.float32)
-    return real(cfg, lane._replace(weights=weights), codes, targets)
+  def update(self, cfg, carry, *args):
+    weights = carry[0].astype(jnp.bfloat16).astype(jnp.float32)
+    return real(self, cfg, (weights, carry[1]), *args)
 
-  return step
+  return update
 
 
 def dead_adapters_vote(real):
@@ -76,11 +75,11 @@ BROKEN = {
   "codes": (features, "_encode_rows", one_entry),
   "keys": (keys_lib, "draw_noise", one_entry),
   "routes": (routing, "_route_block", ties_to_the_higher),
-  "sums": (exact_sums, "absorb", one_sum),
-  "ridge": (ridge.Ridge, "solve_on_host", coarse_sums),
+  "sums": (exact_sums, "add_block", one_sum),
+  "ridge": (certified, "solve_rounded", coarse_sums),
   "logits": (logits, "_dot", coarse_products),
-  "digest": (rounding, "choose_shift", lambda real: lambda *a: real(*a) + 1),
-  "sgd": (lanes, "step", coarse_weights),
+  "digest": (certified, "solve_rounded", coarse_sums),
+  "sgd": (sgd.Sgd, "update", coarse_weights),
   "prediction": (prediction, "_probs_jitted", dead_adapters_vote),
   "squares": (jax, "vmap", last_rows),
 }
@@ -91,13 +90,13 @@ def break_it(monkeypatch):
   """Breaks what a check looks at; executables made of it do not outlive the test."""
 
   def apply(name):
-    lanes.run_tile.clear_cache()
+    jax.clear_caches()
     module, function, wrap = BROKEN[name]
     monkeypatch.setattr(module, function, wrap(getattr(module, function)))
 
   yield apply
   monkeypatch.undo()
-  lanes.run_tile.clear_cache()
+  jax.clear_caches()
 
 
 @pytest.mark.parametrize("name", doctor.CHECKS)

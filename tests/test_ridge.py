@@ -14,9 +14,10 @@ import pytest
 
 import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.core import features, task
+from legonet_jax.core import dispatch, features
 from legonet_jax.solvers import exact_sums
 
+WHO = np.uint32(0), np.zeros(2, np.uint32)
 RIDGE = dataclasses.replace(CONFIG, solver=lego.Ridge(), feature_map="sqrt")
 
 
@@ -30,9 +31,13 @@ def table(count, dim, seed=0):
 
 def summed(samples, rows, signs=None, start=None):
   """Sums by blocks, as the solver does it."""
-  start = exact_sums.zeros(RIDGE, samples.codes.shape[1]) if start is None else start
   signs = np.ones(len(rows), np.int8) if signs is None else signs
-  return exact_sums.sum_rows(samples, start, rows, signs, len(rows))
+  return dispatch.carry_rows(RIDGE, samples, rows, signs, WHO, start)[0]
+
+
+def solve(solver, sums):
+  cfg = dataclasses.replace(RIDGE, solver=solver)
+  return dispatch.solve_carry(cfg, sums, True).weights
 
 
 def whole(sums, dim):
@@ -59,11 +64,10 @@ def test_sums_are_the_integers_of_a_float64_oracle(dim, count):
 def test_sums_stay_exact_for_the_largest_codes_in_the_largest_block():
   codes = np.full((1024, 4), features.MAX_CODE, np.int8)
   codes[1::2] *= -1
-  (gram, cross), peak = exact_sums.absorb(
+  gram, cross = exact_sums.add_block(
     exact_sums.zeros(RIDGE, 4), codes, np.zeros(1024, np.int32), np.ones(1024, np.int8)
   )
   assert (np.asarray(gram)[:4, :4] == 1024 * 127**2).all()
-  assert int(peak) == 1024 * 127**2
   assert not np.asarray(cross).any()
 
 
@@ -89,19 +93,19 @@ def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
     gram = jnp.asarray(full.gram).at[largest, largest].set(2**31 - room)
     start = full._replace(gram=gram)
     one = np.zeros(1, np.intp)
-    call = (samples, start, one, np.ones(1, np.int8), 10**6)
+    call = (RIDGE, samples, one, np.ones(1, np.int8), WHO, start)
     if fits:
-      exact_sums.sum_rows(*call)
+      dispatch.solve_rows(*call)
     else:
       with pytest.raises(errors.ConfigError, match="more adapters"):
-        exact_sums.sum_rows(*call)
+        dispatch.solve_rows(*call)
 
 
 @pytest.mark.parametrize(("dim", "count"), [(7, 5), (64, 300), (150, 90)])
 def test_solutions_are_those_of_a_float64_oracle(dim, count):
   samples = table(count, dim)
   solver = lego.Ridge(penalty=0.05, scale=3.0)
-  got = solver.solve_on_host(summed(samples, np.arange(count))) * solver.logit_unit(dim)
+  got = solve(solver, summed(samples, np.arange(count))) * solver.logit_unit(dim)
   x = samples.codes.astype(np.float64)
   a = x.T @ x
   y = np.eye(3)[samples.labels]
@@ -112,7 +116,7 @@ def test_solutions_are_those_of_a_float64_oracle(dim, count):
 
 
 def test_an_adapter_of_zeros_gets_weights_of_zero():
-  assert not lego.Ridge().solve_on_host(exact_sums.zeros(RIDGE, 7)).any()
+  assert not solve(lego.Ridge(), exact_sums.zeros(RIDGE, 7)).any()
 
 
 @pytest.fixture(scope="module")
@@ -226,17 +230,12 @@ def test_a_solver_of_ones_own_takes_part(world):
   samples, _ = world
 
   @dataclasses.dataclass(frozen=True)
-  class Mean(task.Solver):
+  class Mean(lego.Solver):
     """Nearest class mean, from integer sums."""
 
-    def train_on_host(self, cfg, task, weights, progress=None):
-      members, rows = task.members(task.adapters)
-      for i, j in enumerate(task.adapters):
-        mine = rows[members.offsets[i] : members.offsets[i + 1]]
-        hit = np.arange(3)[:, None] == task.samples.labels[mine]
-        w = (hit.astype(np.float32) @ task.samples.codes[mine]) / len(mine)
-        weights = weights.at[j].set(w)
-      return weights, [None] * len(task.adapters)
+    def train(self, cfg, codes, labels, mask, adapter):
+      hit = (labels[None, :] == jnp.arange(3)[:, None]).astype(jnp.float32)
+      return (hit @ codes.astype(jnp.float32)) / mask.sum()
 
   cfg = dataclasses.replace(RIDGE, solver=Mean())
   state, _ = lego.fit(cfg, samples)

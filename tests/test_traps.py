@@ -1,21 +1,29 @@
 """One test per trap of the design notes; each fails when its trap is opened again."""
 
 import dataclasses
+import functools
 import importlib.metadata
 import pathlib
 import tomllib
 
 from conftest import CONFIG, SGD, encodings, ids, labels, refit
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors
-from legonet_jax.core import membership, samples as samples_lib, transition
+from legonet_jax import errors, functional
+from legonet_jax.core import (
+  dispatch,
+  fold as fold_lib,
+  ids as ids_lib,
+  samples as samples_lib,
+  transition,
+)
+from legonet_jax.core.solver import Members
 from legonet_jax.core.state import from_arrays, to_arrays
-from legonet_jax.solvers import exact_sums, lanes
 
 
 def same(one, two):
@@ -50,37 +58,40 @@ def test_trap_padding_an_adapter_does_not_feel_the_larger_ones_beside_it(samples
     SGD, optimizer="adamw", options=(("learning_rate", 0.1), ("weight_decay", 0.5))
   )
   cfg = dataclasses.replace(CONFIG, solver=solver)
-  small, large = np.arange(3), np.arange(50)
+  table = functional.make_data(samples)
+  names = jnp.asarray(ids_lib.to_words(np.arange(3) + 100))
 
-  def trained(sets):
-    rows = np.concatenate(sets)
-    offsets = np.cumsum([0, *map(len, sets)])
-    members = membership.Members(np.arange(len(sets)), rows, offsets)
-    weights = jax.numpy.zeros((8, cfg.num_classes, samples.codes.shape[1]))
-    adapter_ids = np.arange(len(sets)) + 100
-    return np.asarray(
-      lanes.train_adapters(cfg, samples, rows, members, adapter_ids, weights)
-    )
+  def trained(sizes):
+    """Adapters side by side, with the first rows of the table as their members."""
+    last = jnp.asarray(sizes, jnp.int32)
 
-  np.testing.assert_array_equal(trained([small])[0], trained([small, large, large])[0])
+    def one(size, name):
+      rows = jnp.arange(60, dtype=jnp.int32)
+      members = Members(table.codes, table.labels, rows, jnp.ones(60, jnp.int8), size)
+      adapter = fold_lib.make_adapter(jnp.uint32(3), name, {})
+      return fold_lib.solve_members(cfg, members, adapter).weights
+
+    return np.asarray(jax.jit(jax.vmap(one))(last, names))
+
+  np.testing.assert_array_equal(trained([3, 3, 3])[0], trained([3, 50, 50])[0])
 
 
 def test_trap_lane_width_all_adapters_go_through_one_executable(samples):
   solver = dataclasses.replace(SGD, batch_size=6)  # a configuration of its own
   cfg = dataclasses.replace(CONFIG, solver=solver)
-  lanes.run_tile.clear_cache()
-  lanes.start_lanes.clear_cache()
-  state, _ = lego.fit(cfg, samples)  # 8 adapters: the last group of 3 lanes has 2
+  dispatch._run_tile.clear_cache()
+  dispatch._init.clear_cache()
+  state, _ = lego.fit(cfg, samples)
   lego.unlearn(cfg, state, samples, state.ids[-1:])
-  assert lanes.run_tile._cache_size() == 1
-  assert lanes.start_lanes._cache_size() == 1
+  assert dispatch._run_tile._cache_size() == 1
+  assert dispatch._init._cache_size() == 1
 
 
 @pytest.mark.parametrize("solver", [SGD, lego.Ridge()], ids=["sgd", "ridge"])
 def test_a_fit_with_another_seed_compiles_nothing_and_is_another_model(samples, solver):
   cfg = dataclasses.replace(CONFIG, solver=solver)
   one, _ = lego.fit(cfg, samples)
-  jitted = (lanes.start_lanes, lanes.run_tile, exact_sums.absorb)
+  jitted = (dispatch._init, dispatch._run_tile, dispatch._close)
   sizes = [f._cache_size() for f in jitted]
   other = dataclasses.replace(cfg, seed=cfg.seed + 2**31)
   two, _ = lego.fit(other, samples)
@@ -88,24 +99,18 @@ def test_a_fit_with_another_seed_compiles_nothing_and_is_another_model(samples, 
   assert not np.array_equal(one.model.keys, two.model.keys)
 
 
-def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples):
+@pytest.mark.parametrize("lanes", [2, 5])
+def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples, lanes):
+  """The width is fixed, so a request trains its adapters as a fit does, in any lane."""
+  data = functional.make_data(samples)
+  call = functools.partial(functional.update, lanes=lanes)
+  state, _ = call(data, functional.init(CONFIG, data), jnp.ones(60, bool))
   rng = np.random.default_rng(0)
-  sets = [rng.permutation(60)[: rng.integers(1, 40)] for _ in range(8)]
-
-  def trained(which):
-    rows = np.concatenate([sets[i] for i in which])
-    offsets = np.cumsum([0, *(len(sets[i]) for i in which)])
-    members = membership.Members(np.asarray(which), rows, offsets)
-    weights = jax.numpy.zeros((8, CONFIG.num_classes, samples.codes.shape[1]))
-    out = lanes.train_adapters(
-      CONFIG, samples, rows, members, np.asarray(which) + 100, weights
-    )
-    return np.asarray(out)
-
-  together = trained(range(8))
-  for _ in range(10):
-    which = rng.permutation(8)[: rng.integers(1, 9)]
-    np.testing.assert_array_equal(trained(which)[which], together[which])
+  for _ in range(5):
+    mask = jnp.asarray(rng.random(60) < 0.9)
+    after, _ = call(data, state, mask)
+    fresh, _ = call(data, functional.init(CONFIG, data), mask)
+    np.testing.assert_array_equal(after.weights, fresh.weights)
 
 
 @pytest.mark.parametrize("restored", [False, True], ids=["after a fit", "restored"])

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from legonet_jax.core import ids as ids_lib, routing, training
 from legonet_jax.core.data import NO_ID, Data, is_sample
+from legonet_jax.core.fold import keeps
 from legonet_jax.core.net import Info, State, check, own, report
 from legonet_jax.core.training import Work
 from legonet_jax.runtime import flags
@@ -128,7 +129,7 @@ def _exchange_few(
     touched = _touched(near, n)[mine]
     (jobs,) = jnp.nonzero(touched, size=min(len(mine), near.size), fill_value=len(mine))
     held = jax.tree.map(lambda a: a[jobs], state.solutions)  # beyond m, the last
-    few = cfg.solver.additive and cfg.solver.keep
+    few = keeps(cfg)
     if few:  # the rows are all that has to be read
       at = jnp.clip(rows, 0, count - 1)
       table: Data = jax.tree.map(lambda a: a[at], data)

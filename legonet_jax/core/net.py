@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from legonet_jax.core import keys as keys_lib
-from legonet_jax.core.config import LegoConfig, is_portable
+from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import NO_ID, Data
 from legonet_jax.core.solver import Solution
 
@@ -53,7 +53,8 @@ class State:
   @property
   def weights(self) -> jax.Array:
     """W [n, C, d]."""
-    return self.solutions.weights
+    weights: jax.Array = self.solutions.weights
+    return weights
 
 
 class Info(NamedTuple):
@@ -75,14 +76,6 @@ class Info(NamedTuple):
   undecided: jax.Array
   overflow: jax.Array
   exact: jax.Array
-
-
-def blank_solution(cfg: LegoConfig, dim: int) -> Solution:
-  """The solution of an adapter without members."""
-  solver = cfg.solver
-  sums = solver.statistics(cfg, dim) if solver.additive and solver.keep else None
-  kind = jnp.int32 if is_portable(cfg) else jnp.float32
-  return Solution(jnp.zeros((cfg.num_classes, dim), kind), jnp.int32(0), sums)
 
 
 def check(data: Data, state: State) -> None:

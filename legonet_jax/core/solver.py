@@ -1,29 +1,32 @@
-"""One adapter's training as pure functions: members in, weights out.
+"""How one adapter is trained: pure functions from its members to its weights.
 
-A solver is one frozen dataclass: its fields are its settings, and its functions take
-the members of one adapter to that adapter's weights. All of it is traced, so whatever
-works here works under jit, vmap and scan, in `functional` and in the host API alike.
+A solver is a frozen dataclass. Its fields are its settings, part of every digest; its
+functions are traced, so they work under jit, vmap and scan, in `functional` and in the
+host API alike. It is a fold over the members in blocks,
 
-A solver has either one function, `train`, or a pair over statistics that can be added
-up: `absorb` adds a block of members, or subtracts it, and `solve` turns the sums into
-weights. The pair makes a request independent of |D_aj|.
+    carry = init(cfg, dim, adapter)
+    carry = update(cfg, carry, batch, adapter)      `passes` times over all blocks
+    W_j, undecided = solve(cfg, carry)
+
+or, for a start, one function `train` of all members at once. If `update` also subtracts
+a member, exactly, the solver is `additive`: a state can keep the carry, and a request
+need not read the other members.
+
+Every solver must keep the contract: W_j depends, bit for bit, only on the settings, on
+the adapter's id and on the set of its members.
 """
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.numpy as jnp
+from jax.typing import ArrayLike
+from numpy.typing import NDArray
 
-from legonet_jax.core import ids as ids_lib
-from legonet_jax.core.config import LegoConfig
-
-BLOCK = 512  # rows that `absorb` takes at a time
-_SMALLEST = 64  # members; `train` is compiled for this size, 4 times it, 16 times, ...
+from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 
 
 class Batch(NamedTuple):
-  """Members of one adapter.
+  """A block of members of one adapter.
 
   Attributes:
     codes: x [B, d] int8; zero in a row of padding.
@@ -41,17 +44,18 @@ class Members(NamedTuple):
 
   Attributes:
     codes: [N, d] int8, the table.
-    labels: [N] int32, the table's labels.
-    rows: [M] int32, the members first, in hash order; then anything.
+    labels: [N] int32, its labels.
+    rows: [M] int32, the members first, in hash order; then anything. None if they are
+      the first rows of the table, and all others are zero.
     signs: [M] int8, 1 or -1.
     size: int32, how many there are.
   """
 
-  codes: jax.Array
-  labels: jax.Array
-  rows: jax.Array
-  signs: jax.Array
-  size: jax.Array
+  codes: Any
+  labels: Any
+  rows: Any
+  signs: Any
+  size: Any
 
 
 class Adapter(NamedTuple):
@@ -67,82 +71,122 @@ class Adapter(NamedTuple):
 
 
 class Solution(NamedTuple):
-  """The weights of one adapter.
+  """The weights of one adapter, or of n of them.
 
   Attributes:
     weights: W_j [C, d]: int32 if the solver is portable, else float32.
     undecided: int32, how many entries certified rounding left open; -1 if the sums do
       not fit in 32 bits.
-    statistics: what `absorb` made, or None.
+    statistics: the carry of an additive solver, or None.
   """
 
-  weights: jax.Array
-  undecided: jax.Array
+  weights: Any
+  undecided: Any
   statistics: Any
 
 
-def take(members: Members, start: jax.Array, count: int) -> Batch:
-  """Members start ... start + count - 1, padded where there are no more."""
-  at = start + jnp.arange(count, dtype=jnp.int32)
-  there = at < members.size
-  at = jnp.minimum(at, len(members.rows) - 1)
-  rows = members.rows[at]
-  return Batch(
-    codes=jnp.where(there[:, None], members.codes[rows], jnp.int8(0)),
-    labels=jnp.where(there, members.labels[rows], -1),
-    signs=jnp.where(there, members.signs[at], jnp.int8(0)),
-  )
+class LargeArray(NamedTuple):
+  """A large array that a fit allocates: its name, shape and bytes per element."""
+
+  name: str
+  shape: tuple[int, ...]
+  itemsize: int
 
 
-def solve_members(
-  cfg: LegoConfig, members: Members, adapter: Adapter, start: Any = None
-) -> Solution:
-  """W_j of `members`, or of the members behind the statistics `start` and `members`."""
-  solver, dim = cfg.solver, members.codes.shape[1]
-  if not solver.additive:
-    trained = solver.train_members(cfg, members, adapter)
-    return Solution(trained, jnp.int32(0), None)
+class Solver:
+  """Trains one adapter; inherit from it, as a frozen dataclass.
 
-  def add(i: jax.Array, now: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-    sums, fits = now
-    sums = solver.absorb(cfg, sums, take(members, i * BLOCK, BLOCK))
-    return sums, fits & solver.fits(sums)
+  A field with `metadata={"free": value}` cannot change the weights and may differ
+  between a state and a request; `value` replaces it in the digest.
 
-  first = solver.statistics(cfg, dim) if start is None else start
-  blocks = (members.size + BLOCK - 1) // BLOCK
-  sums, fits = jax.lax.fori_loop(0, blocks, add, (first, solver.fits(first)))
-  return solve_statistics(cfg, sums, fits)
-
-
-def solve_statistics(cfg: LegoConfig, sums: Any, fits: jax.Array) -> Solution:
-  """W_j from statistics; `fits` says whether they are right."""
-  weights, undecided = cfg.solver.solve(cfg, sums)
-  weights = jnp.where(jnp.broadcast_to(fits, weights.shape), weights, 0)
-  return Solution(weights, jnp.where(fits, undecided, -1), sums)
-
-
-def train_by_size(cfg: LegoConfig, members: Members, adapter: Adapter) -> jax.Array:
-  """`solver.train` of all members at once, padded to one of a few sizes.
-
-  The size depends on |D_aj| only, so that the bits do as well.
+  Attributes:
+    feature_map: the map that `LegoConfig.feature_map="auto"` selects.
+    aggregate: the mean that `LegoConfig.aggregate="auto"` selects.
+    portable: whether weights are integers that mathematics defines, the same on every
+      machine. Otherwise a state equals its refit on one environment.
+    additive: whether `update` subtracts a member with the sign -1, exactly, and gives
+      the same carry for blocks of any size.
+    lanes: adapters trained side by side on an accelerator.
+    keep: whether a state keeps the carry of an additive solver.
   """
-  capacities = [_SMALLEST]
-  while capacities[-1] < len(members.rows):
-    capacities.append(4 * capacities[-1])
 
-  def train(capacity: int, members: Members, adapter: Adapter) -> jax.Array:
-    codes, labels, signs = take(members, jnp.int32(0), capacity)
-    trained: jax.Array = cfg.solver.train(cfg, codes, labels, signs != 0, adapter)
-    return trained
+  feature_map: ClassVar[FeatureMap] = "l2"
+  aggregate: ClassVar[Aggregate] = "probs"
+  portable: ClassVar[bool] = False
+  additive: ClassVar[bool] = False
+  lanes = 16
+  keep = True
 
-  which = sum((members.size > c).astype(jnp.int32) for c in capacities[:-1])
-  forms = [functools.partial(train, c) for c in capacities]
-  found: jax.Array = jax.lax.switch(which, forms, members, adapter)
-  return found
+  @property
+  def block(self) -> int:
+    """Members in one call of `update`; 0 if there is `train` instead."""
+    return 0
 
+  @property
+  def passes(self) -> int:
+    """How often `update` sees each member."""
+    return 1
 
-def make_adapter(
-  seed: jax.Array, words: jax.Array, options: dict[str, jax.Array]
-) -> Adapter:
-  """What a solver may know of the adapter with the id `words` [2]."""
-  return Adapter(ids_lib.fold_in_id(seed, ids_lib.INIT_STREAM, words), options)
+  @property
+  def tile(self) -> int:
+    """Members that the host hands over at a time."""
+    return 2 * self.block
+
+  def train(
+    self,
+    cfg: LegoConfig,
+    codes: jax.Array,
+    labels: jax.Array,
+    mask: jax.Array,
+    adapter: Adapter,
+  ) -> jax.Array:
+    """W_j [C, d] of all members at once; a pure function.
+
+    Args:
+      cfg: the settings; those that cannot matter for one adapter are stand-ins.
+      codes: x [M, d] int8, in hash order. M is at least |D_aj|: one of a few sizes.
+      labels: y [M] int32.
+      mask: [M] bool, False for padding, whose codes are 0 and whose labels are -1.
+      adapter: its PRNG key, and options that are traced.
+    """
+    raise NotImplementedError(
+      f"{type(self).__name__} has no function train; see docs/extending.md"
+    )
+
+  def init(self, cfg: LegoConfig, dim: int, adapter: Adapter | None) -> Any:
+    """The carry before the first member; of no adapter in particular if `additive`."""
+    raise NotImplementedError(
+      f"{type(self).__name__} has a block, but no function init; see docs/extending.md"
+    )
+
+  def update(self, cfg: LegoConfig, carry: Any, batch: Batch, adapter: Adapter) -> Any:
+    """The carry after a block of members."""
+    raise NotImplementedError(
+      f"{type(self).__name__} has a block, but no function update; see"
+      " docs/extending.md"
+    )
+
+  def fits(self, carry: Any) -> ArrayLike:
+    """Whether the carry is still right; asked after every block."""
+    del carry
+    return True
+
+  def solve(self, cfg: LegoConfig, carry: Any) -> tuple[jax.Array, ArrayLike]:
+    """W_j [C, d], and how many of its entries are undecided."""
+    raise NotImplementedError(
+      f"{type(self).__name__} has a block, but no function solve; see docs/extending.md"
+    )
+
+  def finish(self, cfg: LegoConfig, carry: Any) -> NDArray[Any]:
+    """W_j [C, d], decided on the host, where `solve` left entries open."""
+    raise NotImplementedError(f"{type(self).__name__} has no function finish")
+
+  def logit_unit(self, dim: int) -> float:
+    """What one unit of an integer sum W_j · codes is as a logit, if `portable`."""
+    del dim
+    return 1.0
+
+  def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:
+    """The arrays that training allocates, so that too large a fit is refused early."""
+    del cfg, dim
+    return []

@@ -19,7 +19,7 @@ from legonet_jax.core.config import LegoConfig, fingerprint, is_portable
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.model import Model, settings_of
 from legonet_jax.core.retained import Retained, RetainedRows
-from legonet_jax.core.task import LargeArray
+from legonet_jax.core.solver import LargeArray
 from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import machine
 

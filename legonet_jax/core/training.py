@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.data import Data
-from legonet_jax.core.net import blank_solution
-from legonet_jax.core.solver import Members, Solution, make_adapter, solve_members
+from legonet_jax.core.fold import blank_solution, keeps, make_adapter, solve_members
+from legonet_jax.core.solver import Members, Solution
 from legonet_jax.runtime import flags
 
 
@@ -80,7 +80,7 @@ def train(
     count: int32.
     solutions: what to write into; the other slices stay.
   """
-  solver, one_cfg = cfg.solver, for_one_adapter(cfg)
+  one_cfg = for_one_adapter(cfg)
   blank = blank_solution(cfg, work.data.codes.shape[1])
   codes, labels, _ = work.data
 
@@ -96,7 +96,7 @@ def train(
       gone = (work.lost == j).any(axis=1)
       return gone | (work.won == j).any(axis=1), jnp.where(gone, -1, 1).astype(jnp.int8)
 
-    if solver.additive and solver.keep:
+    if keeps(cfg):
       mend = work.mendable[at[i]]
       if few:
         hit, signs = as_changes()
@@ -113,10 +113,8 @@ def train(
       rows = members_of(work.order, hit)
       number = hit.sum(dtype=jnp.int32)
       adapter = make_adapter(work.seed, work.names[j], work.options)
-      found = solve_members(
-        one_cfg, Members(codes, labels, rows, signs[rows], number), adapter, start
-      )
-      return found if solver.keep else found._replace(statistics=None)
+      members = Members(codes, labels, rows, signs[rows], number)
+      return solve_members(one_cfg, members, adapter, start)
 
     found: Solution = jax.lax.cond((size > 0) & (not defer), solve, lambda: blank)
     return found

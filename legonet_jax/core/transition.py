@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
 from legonet_jax.core import (
   changes as changes_lib,
+  dispatch,
   ids as ids_lib,
   keys as keys_lib,
   membership,
@@ -26,12 +26,11 @@ from legonet_jax.core import (
   routing,
   weights as weights_lib,
 )
-from legonet_jax.core.config import LegoConfig, is_portable
+from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.model import Model, settings_of
 from legonet_jax.core.samples import Samples
 from legonet_jax.core.state import NO_ANCHOR, LegoState
-from legonet_jax.core.task import Task
 from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.callbacks import Progress
@@ -100,7 +99,7 @@ def rebuild(
   live = (sizes > 0) & ~changed if defer else sizes > 0
   retrain = np.flatnonzero(changed & live)
   notes = [old.notes[s] if s >= 0 else None for s in source.tolist()]
-  task = Task(
+  task = dispatch.Task(
     samples=samples,
     adapters=retrain,
     ids=anchors[retrain],
@@ -112,12 +111,11 @@ def rebuild(
     notes=[notes[j] for j in retrain.tolist()],
   )
   weights = _carry(old, np.maximum(source, 0), ~changed)
-  shape = weights.shape
-  weights, new_notes = _check_trained(
-    cfg, task, shape, cfg.solver.train_on_host(cfg, task, weights, progress)
-  )
-  for j, note in zip(retrain.tolist(), new_notes, strict=True):
-    notes[j] = note
+  new: dict[int, Any] = {}
+  solutions = dispatch.train(cfg, task, progress)
+  for j, found in zip(retrain.tolist(), solutions, strict=True):
+    new[j], notes[j] = found.weights, found.statistics
+  weights = _place(weights, new)
   for j in np.flatnonzero(~live).tolist():
     notes[j] = None
 
@@ -144,7 +142,7 @@ def _compile_all(cfg: LegoConfig, dim: int) -> None:
   n = cfg.num_adapters
   keys = np.zeros((n, dim), np.int8)
   routing.compile_all(cfg, keys)
-  cfg.solver.compile(cfg, dim)
+  dispatch.compile_all(cfg, dim)
 
 
 def _choose_anchors(cfg: LegoConfig, old: LegoState, removed: Ids, added: Ids) -> Ids:
@@ -172,40 +170,15 @@ def _carry_array(weights: jax.Array, source: jax.Array, keep: jax.Array) -> jax.
   return jnp.where(keep[:, None, None], weights[source], 0.0)
 
 
-def _check_trained(
-  cfg: LegoConfig, task: Task, shape: tuple[int, ...], result: Any
-) -> tuple[Any, list[Any]]:
-  """What `train` returned, if it is what it must be.
-
-  Raises:
-    ConfigError: if it is not weights [n, C, d] of `shape` and one note per adapter.
-  """
-  name, problem = type(cfg.solver).__name__, ""
-  if not isinstance(result, tuple) or len(result) != 2:
-    problem = f"a {type(result).__name__}"
-  else:
-    weights, notes = result
-    kind, dtype = (Weights, np.int32) if is_portable(cfg) else (jax.Array, np.float32)
-    if not isinstance(weights, kind):
-      problem = f"weights of type {type(weights).__name__}"
-    elif weights.shape != shape or weights.dtype != dtype:
-      problem = f"weights {weights.dtype}{list(weights.shape)}"
-    elif not isinstance(notes, (list, tuple)) or len(notes) != len(task.adapters):
-      problem = f"{errors.brief(notes)} as notes of {len(task.adapters)} adapters"
-    elif not _is_ours(cfg.solver) and not _are_finite(weights, task.adapters):
-      problem = "weights that are NaN or infinite"
-  if problem:
-    raise errors.ConfigError(
-      f"{name}.train returned {problem}; it must return a tuple of finite float32"
-      f" weights {list(shape)}, an array of JAX, and a list of one note per adapter"
-    )
-  return result  # type: ignore[no-any-return]
+def _place(weights: Any, new: dict[int, NDArray[Any]]) -> Any:
+  """The weights with W_j [C, d] of some adapters replaced."""
+  if isinstance(weights, Weights):
+    return weights_lib.replace(weights, new)
+  for j, w in new.items():
+    weights = _place_one(weights, np.int32(j), w)
+  return weights
 
 
-def _is_ours(solver: Any) -> bool:
-  """Whether a solver comes with this package, and looks at its weights itself."""
-  return type(solver).__module__.partition(".")[0] == __name__.partition(".")[0]
-
-
-def _are_finite(weights: Any, adapters: NDArray[np.intp]) -> bool:
-  return bool(np.isfinite(np.asarray(weights)[adapters]).all())
+@functools.partial(jax.jit, donate_argnums=0)
+def _place_one(weights: jax.Array, j: jax.Array, w: jax.Array) -> jax.Array:
+  return weights.at[j].set(w)

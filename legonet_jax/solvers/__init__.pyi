@@ -1,9 +1,7 @@
 from . import (
   certified as certified,
   exact_sums as exact_sums,
-  lanes as lanes,
   limbs as limbs,
-  mini_batches as mini_batches,
   optimizers as optimizers,
   ridge as ridge,
   rounding as rounding,

@@ -23,17 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax import errors
-from legonet_jax.core import features
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.samples import Samples
-from legonet_jax.runtime import blocks, flags
+from legonet_jax.runtime import flags
 
 BAND = 128
-# All sizes give the same integers; small blocks save work when there are few rows.
-_BLOCKS = (1024, 256, 16)
-_MAX_SUM = 2**31
-_FEW = 4
 
 
 class Sums(NamedTuple):
@@ -69,15 +62,6 @@ def zeros(cfg: LegoConfig, dim: int) -> Sums:
   return Sums(
     jnp.zeros((BAND, width), jnp.int32), jnp.zeros((cfg.num_classes, dim), jnp.int32)
   )
-
-
-@jax.jit
-def absorb(
-  sums: Sums, codes: jax.Array, labels: jax.Array, signs: jax.Array
-) -> tuple[Sums, jax.Array]:
-  """`add_block`, and the largest diagonal entry as uint32, which cannot wrap."""
-  new = add_block(sums, codes, labels, signs)
-  return new, jnp.max(diagonal(new.gram, codes.shape[1]).astype(jnp.uint32))
 
 
 def add_block(
@@ -125,13 +109,6 @@ def _product(a: jax.Array, b: jax.Array) -> jax.Array:
   return jnp.matmul(a, b, precision=flags.PRECISION)
 
 
-def compile_all(cfg: LegoConfig, dim: int) -> None:
-  """Compiles for every block size."""
-  for size in _BLOCKS:
-    y, s = np.zeros(size, np.int32), np.zeros(size, np.int8)
-    absorb(zeros(cfg, dim), np.zeros((size, dim), np.int8), y, s)
-
-
 def diagonal(gram: jax.Array, dim: int) -> jax.Array:
   """The diagonal [D] of A_j."""
   own = [jnp.diagonal(gram[:, at : at + BAND]) for _, at in bands(dim)]
@@ -147,70 +124,3 @@ def to_matrix(
     end = min(row + BAND, dim)
     matrix[row:end, row:] = packed[: end - row, at : at + dim - row]
   return matrix
-
-
-def sum_rows(
-  samples: Samples,
-  start: Sums,
-  rows: NDArray[np.intp],
-  signs: NDArray[np.int8],
-  size: int,
-) -> Sums:
-  """`start` with the table's `rows` [m] added, or subtracted, by `signs` [m].
-
-  Args:
-    samples: the table.
-    start: the sums so far; not changed.
-    rows: [m] rows of the table.
-    signs: [m] 1 or -1.
-    size: |D_aj| after the change, which tells whether the sums might be too large.
-
-  Raises:
-    ConfigError: if the sums do not fit in 32 bits.
-  """
-  if len(rows) <= _FEW and jax.default_backend() == "cpu":
-    return _sum_few(samples, start, rows, signs, size)
-  sums, peak = start, None
-  at = 0
-  while at < len(rows):
-    left = len(rows) - at
-    block = next((b for b in _BLOCKS if left > b // 2), _BLOCKS[-1])
-    part = rows[at : at + block]
-    codes = blocks.pad(samples.codes[part], block)
-    labels = blocks.pad(samples.labels[part], block, np.int32)
-    sign = blocks.pad(signs[at : at + block], block, np.int8)
-    sums, peak = absorb(sums, codes, labels, sign)
-    at += block
-    if size * features.MAX_CODE**2 >= _MAX_SUM:
-      _check(peak, size)
-  return sums
-
-
-def _sum_few(
-  samples: Samples,
-  start: Sums,
-  rows: NDArray[np.intp],
-  signs: NDArray[np.int8],
-  size: int,
-) -> Sums:
-  """`sum_rows` of a few rows on the host: less work than a block of 16."""
-  dim = samples.codes.shape[1]
-  gram, cross = np.array(start.gram), np.array(start.cross)
-  for row, sign in zip(rows.tolist(), signs.tolist(), strict=True):
-    x = np.zeros(padded(dim), np.int32)
-    x[:dim] = samples.codes[row]
-    for first, at in bands(dim):
-      band = gram[:, at : at + len(x) - first]
-      band += (sign * x[first : first + BAND])[:, None] * x[first:]
-    cross[samples.labels[row]] += sign * x[:dim]
-  own = np.concatenate([gram[:, at : at + BAND].diagonal() for _, at in bands(dim)])
-  _check(own.view(np.uint32).max(), size)
-  return Sums(gram, cross)
-
-
-def _check(peak: Any, size: int) -> None:
-  if int(peak) >= _MAX_SUM:
-    raise errors.ConfigError(
-      f"an adapter has {size} members, too many for exact sums in 32 bits; use more"
-      " adapters or a larger feature_range"
-    )

@@ -1,17 +1,19 @@
 """The paper's Algorithm 1 as a solver: mini-batches, any optimiser of optax."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
+import optax
 
 from legonet_jax import errors
+from legonet_jax.core import adapters
 from legonet_jax.core.config import Aggregate, FeatureMap, LegoConfig
 from legonet_jax.core.plain import make_plain, need
-from legonet_jax.core.solver import Adapter, Members
-from legonet_jax.core.task import LargeArray, Solver, Task
-from legonet_jax.runtime.callbacks import Progress
-from legonet_jax.solvers import lanes, mini_batches, optimizers
+from legonet_jax.core.solver import Adapter, Batch, LargeArray, Solver
+from legonet_jax.solvers import optimizers
+
+Carry = tuple[jax.Array, optax.OptState]
 
 # The device indexes a tile, and counts epochs, in int32.
 _MAX_INT32 = 2**31 - 1
@@ -30,11 +32,11 @@ class Sgd(Solver):
       the settings remember it by its name.
     options: keyword arguments of the optimiser, as pairs or a dict.
     init_scale: standard deviation of the initial weights.
-    lanes: adapters trained side by side under `vmap`. Fixed for the life of a model:
-      another width may give other bits.
-    tile_batches: batches per lane in one call of the executable. It sets the memory of
-      a call and how often the host gathers rows, but never changes the weights. You may
-      change it between requests.
+    lanes: adapters trained side by side under `vmap` on an accelerator. Fixed for the
+      life of a model: another width may give other bits there.
+    tile_batches: batches in one call of the executable by the host. It sets the memory
+      of a call and how often the host gathers rows, but never changes the weights. You
+      may change it between requests.
   """
 
   feature_map: ClassVar[FeatureMap] = "l2"
@@ -79,41 +81,50 @@ class Sgd(Solver):
     optimizers.check_options(options)
     optimizers.check_optimizer(self.optimizer, options)
 
-  def train_members(
-    self, cfg: LegoConfig, members: Members, adapter: Adapter
-  ) -> jax.Array:
-    """Algorithm 1 for one adapter: `epochs` passes over its mini-batches."""
-    return mini_batches.train(cfg, members, adapter)
+  @property
+  def block(self) -> int:
+    """Samples per step."""
+    return self.batch_size
 
-  def train_on_host(
-    self,
-    cfg: LegoConfig,
-    task: Task,
-    weights: jax.Array,
-    progress: Progress | None = None,
-  ) -> tuple[jax.Array, list[Any]]:
-    """Trains the adapters of `task` from scratch, on all their members."""
-    members, rows = task.members(task.adapters)
-    trained = lanes.train_adapters(
-      cfg, task.samples, rows, members, task.ids, weights, progress
-    )
-    return trained, [None] * len(task.adapters)
+  @property
+  def passes(self) -> int:
+    """Epochs."""
+    return self.epochs
 
-  def compile(self, cfg: LegoConfig, dim: int) -> None:
-    """Compiles everything now, so that the workers do not all compile it at once."""
-    lanes.compile_all(cfg, dim)
+  @property
+  def tile(self) -> int:
+    """Samples in one call of the executable."""
+    return self.tile_batches * self.batch_size
+
+  def init(self, cfg: LegoConfig, dim: int, adapter: Adapter | None) -> Carry:
+    """Random weights from the adapter's own key, and the optimiser's first state."""
+    assert adapter is not None
+    weights = adapters.init_weights(cfg, dim, adapter.key)
+    return weights, self._optimizer(adapter).init(weights)
+
+  def update(
+    self, cfg: LegoConfig, carry: Carry, batch: Batch, adapter: Adapter
+  ) -> Carry:
+    """One step θ_j <- θ_j - η ∂L/∂θ_j on a mini-batch."""
+    weights, opt_state = carry
+    x = adapters.dequantize(cfg, batch.codes)
+    grads = adapters.gradient(weights, x, adapters.targets(cfg, batch.labels))
+    updates, opt_state = self._optimizer(adapter).update(grads, opt_state, weights)
+    return optax.apply_updates(weights, updates), opt_state
+
+  def solve(self, cfg: LegoConfig, carry: Carry) -> tuple[jax.Array, int]:
+    """W_j [C, d] float32."""
+    del cfg
+    return carry[0], 0
+
+  def _optimizer(self, adapter: Adapter) -> optax.GradientTransformation:
+    options = {**dict(self.options), **adapter.options}
+    return optimizers.make_optimizer(self.optimizer, tuple(options.items()))
 
   def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:
-    """The lanes in training and the tile that they train on."""
-    tile = (self.tile_batches, self.lanes, self.batch_size)
+    """The tile that an adapter is trained on, and a batch of it."""
+    del cfg
     return [
-      LargeArray(
-        "weights [lanes, num_classes, width]", (self.lanes, cfg.num_classes, dim), 4
-      ),
-      LargeArray("samples [tile_batches, lanes, batch_size, width]", (*tile, dim), 1),
-      LargeArray(
-        "targets [tile_batches, lanes, batch_size, num_classes]",
-        (*tile, cfg.num_classes),
-        4,
-      ),
+      LargeArray("samples [tile_batches, batch_size, width]", (self.tile, dim), 1),
+      LargeArray("features [batch_size, width]", (self.batch_size, dim), 4),
     ]
