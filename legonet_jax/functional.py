@@ -21,6 +21,7 @@ Everything here is a pure function of arrays, for jit, vmap, scan and shard_map.
 weights move between devices; everything else in the state is the same on all of them.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Any
@@ -34,19 +35,22 @@ from legonet_jax.core import (
   few_rows,
   ids as ids_lib,
   keys as keys_lib,
+  prediction,
   routing,
+  shadow,
   training,
 )
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample, make_data
+from legonet_jax.core.finish import finish
 from legonet_jax.core.fold import blank_solution
 from legonet_jax.core.net import Info, State, check, own, report
 from legonet_jax.core.training import Work
 from legonet_jax.runtime import flags
 
 __all__ = [
-  "Data", "Info", "State", "erase", "forget", "init", "insert", "learn", "make_data",
-  "update",
+  "Data", "Info", "State", "classify", "erase", "finish", "forget", "init", "insert",
+  "learn", "logits", "make_data", "many", "predict", "predict_images", "update",
 ]  # fmt: skip
 
 
@@ -230,3 +234,64 @@ def learn(
 ) -> tuple[State, Info]:
   """The state with the samples in `rows` [R] as well; see `forget` and `insert`."""
   return few_rows.exchange(update, data, state, rows, True, donate, **kwargs)
+
+
+@jax.jit
+def logits(state: State, encodings: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """z [B, k, C] of the adapters that `encodings` activate, and their weights [B, k]."""
+  model = state.model
+  return prediction.logits_of(
+    state.cfg, model, prediction.to_codes(state.cfg, encodings)
+  )
+
+
+@jax.jit
+def predict(state: State, encodings: jax.Array) -> jax.Array:
+  """p = 1/k Σ M_j(x): class probabilities [B, C].
+
+  Args:
+    state: the state; its weights may be split over devices.
+    encodings: e [B, d], mapped here in float32, or codes x [B, d] int8, as in `Data`,
+      which give the same bits everywhere that float32 does. If rows are split over a
+      mesh, each device predicts its own.
+  """
+  return prediction.probs_of(state.cfg, state.model, encodings)
+
+
+@jax.jit
+def classify(state: State, encodings: jax.Array) -> jax.Array:
+  """The class [B] int32, for `Ridge` an exact fact of the codes; see `predict`."""
+  return prediction.classes_of(state.cfg, state.model, encodings)
+
+
+@functools.partial(jax.jit, static_argnames="encode")
+def predict_images(
+  encode: Callable[[Any, jax.Array], jax.Array],
+  params: Any,
+  state: State,
+  images: jax.Array,
+) -> jax.Array:
+  """p [B, C] of inputs of an encoder `encode(params, images) -> [B, d]`."""
+  probs: jax.Array = predict(state, encode(params, images))
+  return probs
+
+
+@functools.partial(jax.jit, static_argnames=("cfg", "side_by_side"))
+def many(
+  cfg: LegoConfig,
+  data: Data,
+  seeds: jax.Array,
+  masks: jax.Array,
+  side_by_side: int | None = None,
+) -> State:
+  """Shadow models: a stack of states, one for each of `seeds` [m] and `masks` [m, N].
+
+  Args:
+    cfg: the settings; statistics are not kept.
+    data: the table that all models share.
+    seeds: uint32.
+    masks: bool, the retained rows of each model.
+    side_by_side: how many are trained under one `vmap`; by platform and memory if not
+      given: one on a CPU.
+  """
+  return shadow.many(init, update, cfg, data, seeds, masks, side_by_side)

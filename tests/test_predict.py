@@ -157,7 +157,7 @@ def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
       held = jax.device_put(e[:rows], sharding)
       if own:
         return placement._split.lower(
-          prediction._predict, cfg, split.mesh, "batch", bare, held)
+          prediction.probs_of, cfg, split.mesh, "batch", bare, held)
       return predict.lower(spread, held)
     def flops(*args):  # of one block: XLA counts the body of a loop once
       return compile(128, *args).compile().cost_analysis()["flops"]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from legonet_jax.core import keys as keys_lib
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import NO_ID, Data
+from legonet_jax.core.model import Model
 from legonet_jax.core.solver import Solution
 
 
@@ -55,6 +56,11 @@ class State:
     """W [n, C, d]."""
     weights: jax.Array = self.solutions.weights
     return weights
+
+  @property
+  def model(self) -> Model:
+    """What predictions need."""
+    return Model(self.keys, self.weights, self.live)
 
 
 class Info(NamedTuple):

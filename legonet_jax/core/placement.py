@@ -107,16 +107,38 @@ def share(cfg: LegoConfig, model: Model) -> tuple[LegoConfig, Model]:
 
 
 def by_blocks(
-  call: Callable[[jax.Array], jax.Array], encodings: jax.Array
+  call: Callable[[Model, jax.Array], jax.Array], model: Model, encodings: jax.Array
 ) -> jax.Array:
-  """`call` of [B, d], block by block, so that what it needs in memory stays small."""
+  """`call` of [B, d], block by block, so that what it needs in memory stays small.
+
+  If rows are split over the explicit axes of a mesh, each device calls it with its own.
+  """
+  where: Any = getattr(jax.typeof(encodings), "sharding", None)
+  axis = where.spec[0] if where is not None and where.spec else None
+  if axis is not None:
+    by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
+    everywhere = NamedSharding(where.mesh, whole)
+    reshard: Any = jax.sharding.reshard
+    split: jax.Array = jax.shard_map(
+      functools.partial(_in_blocks, call),
+      mesh=where.mesh,
+      in_specs=(whole, by_row),
+      out_specs=by_row,
+    )(reshard(model, everywhere), encodings)
+    return split
+  return _in_blocks(call, model, encodings)
+
+
+def _in_blocks(
+  call: Callable[[Model, jax.Array], jax.Array], model: Model, encodings: jax.Array
+) -> jax.Array:
   count, dim = encodings.shape
-  if count <= BLOCK:
-    return call(encodings)
+  if isinstance(count, int) and count <= BLOCK:
+    return call(model, encodings)
   number = -(-count // BLOCK)
   padded = jnp.pad(encodings, ((0, number * BLOCK - count), (0, 0)))
   # Block b has the rows b, b + number, b + 2 number ..., so that if a batch is split
   # over devices, each device has an equal part of every block.
   blocks = padded.reshape(BLOCK, number, dim).swapaxes(0, 1)
-  out: jax.Array = jax.lax.map(call, blocks).swapaxes(0, 1)
+  out: jax.Array = jax.lax.map(functools.partial(call, model), blocks).swapaxes(0, 1)
   return out.reshape(number * BLOCK, *out.shape[2:])[:count]

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from legonet_jax.core import adapters, features, logits, placement, routing
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.model import Model, check_settings, check_shape
-from legonet_jax.core.weights import Weights
 from legonet_jax.runtime import blocks, flags
 
 _BLOCKS = 8  # in one call of `predict_array`
@@ -59,19 +58,18 @@ def adapter_logits(
   """
   check_settings(cfg, model)
   check_shape(model, np.shape(encodings), (2,))
-  codes = features.encode_features(cfg, jnp.asarray(encodings))
-  return _adapter_logits(cfg, model, codes)
+  return logits_of(cfg, model, features.encode_features(cfg, jnp.asarray(encodings)))
 
 
-def _adapter_logits(
+def logits_of(
   cfg: LegoConfig, model: Model, codes: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """`adapter_logits` of codes [B, d]."""
+  """`adapter_logits` of codes [B, d], under `jit`."""
   active = activate(cfg, model, codes)
   share = model.live[active].astype(jnp.float32)
   share = share / jnp.maximum(jnp.sum(share, axis=1, keepdims=True), 1)
-  if isinstance(model.weights, Weights):
-    high, low = logits.of_adapters(model.weights.whole, codes, active)
+  if _is_integer(model):
+    high, low = logits.of_adapters(_whole(model), codes, active)
     return logits.to_float(high, low, cfg.solver.logit_unit(codes.shape[1])), share
   x = adapters.dequantize(cfg, codes)
   if active.size <= model.weights.shape[0]:
@@ -109,7 +107,7 @@ def predict(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   if np.ndim(encodings) == 1:
     one: jax.Array = predict(cfg, model, jnp.asarray(encodings)[None])[0]
     return one
-  return placement.apply(_predict, predict_array, cfg, model, encodings)
+  return placement.apply(probs_of, predict_array, cfg, model, encodings)
 
 
 def classify(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
@@ -126,7 +124,7 @@ def classify(cfg: LegoConfig, model: Model, encodings: ArrayLike) -> jax.Array:
   if np.ndim(encodings) == 1:
     one: jax.Array = classify(cfg, model, jnp.asarray(encodings)[None])[0]
     return one
-  return placement.apply(_classify, classify_array, cfg, model, encodings)
+  return placement.apply(classes_of, classify_array, cfg, model, encodings)
 
 
 def predict_images(
@@ -155,35 +153,42 @@ def predict_images(
   return predict(cfg, model, encode(params, images))
 
 
-def _predict(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
-  """`predict` of [B, d], under `jit`."""
-  return placement.by_blocks(functools.partial(_block_of_probs, cfg, model), encodings)
+def probs_of(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """`predict` of encodings [B, d], or of codes [B, d] int8, under `jit`."""
+  return placement.by_blocks(functools.partial(_block_of_probs, cfg), model, encodings)
+
+
+def to_codes(cfg: LegoConfig, encodings: jax.Array) -> jax.Array:
+  """Codes [..., d] of encodings, or the codes themselves, which are int8."""
+  if encodings.dtype == jnp.int8:
+    return encodings
+  return features.encode_features(cfg, encodings)
 
 
 def _block_of_probs(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
-  p = _probs_of_codes(cfg, model, features.encode_features(cfg, e))
+  p = _probs_of_codes(cfg, model, to_codes(cfg, e))
   sound = jnp.all(jnp.isfinite(e), axis=-1, keepdims=True)
   return jnp.where(jnp.broadcast_to(sound, p.shape), p, jnp.nan)
 
 
 def _probs_of_codes(cfg: LegoConfig, model: Model, codes: jax.Array) -> jax.Array:
-  z, share = _adapter_logits(cfg, model, codes)
+  z, share = logits_of(cfg, model, codes)
   if cfg.aggregate == "probs":
     return jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
   return jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
 
 
-def _classify(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
-  """`classify` of [B, d], under `jit`."""
-  call = functools.partial(_block_of_classes, cfg, model)
-  return placement.by_blocks(call, encodings)
+def classes_of(cfg: LegoConfig, model: Model, encodings: jax.Array) -> jax.Array:
+  """`classify` of encodings [B, d], or of codes [B, d] int8, under `jit`."""
+  call = functools.partial(_block_of_classes, cfg)
+  return placement.by_blocks(call, model, encodings)
 
 
 def _block_of_classes(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
-  codes = features.encode_features(cfg, e)
+  codes = to_codes(cfg, e)
   if _sums_integers(cfg, model):
     active = activate(cfg, model, codes)
-    high, low = logits.of_adapters(model.weights.whole, codes, active)
+    high, low = logits.of_adapters(_whole(model), codes, active)
     found = logits.find_largest(*logits.sum_terms(high, low, model.live[active]))
   else:
     found = jnp.argmax(_probs_of_codes(cfg, model, codes), axis=-1).astype(jnp.int32)
@@ -191,7 +196,17 @@ def _block_of_classes(cfg: LegoConfig, model: Model, e: jax.Array) -> jax.Array:
 
 
 def _sums_integers(cfg: LegoConfig, model: Model) -> bool:
-  return isinstance(model.weights, Weights) and cfg.aggregate == "logits"
+  return _is_integer(model) and cfg.aggregate == "logits"
+
+
+def _is_integer(model: Model) -> bool:
+  return bool(jnp.issubdtype(model.weights.dtype, jnp.integer))
+
+
+def _whole(model: Model) -> jax.Array:
+  """W [n, C, d], an array of JAX."""
+  whole: jax.Array = getattr(model.weights, "whole", model.weights)
+  return whole
 
 
 def predict_array(

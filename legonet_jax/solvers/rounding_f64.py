@@ -43,9 +43,9 @@ def solve_rounded(
   """
   dim = gram.shape[0]
   limbs, sure = rounding_limbs.choose_shift(penalty, gram)
-  powers = np.array([256.0**i for i in range(limbs.shape[0])])
   with jax.enable_x64(True):
-    shift = jnp.sum(limbs.astype(jnp.float64) * powers)
+    # No array of powers: a constant of float64 would be in a TPU's program, too.
+    shift = sum(limb.astype(jnp.float64) * 256.0**i for i, limb in enumerate(limbs))
     matrix = gram.astype(jnp.float64)
     largest = dim * jnp.max(jnp.diagonal(matrix)) + shift
     matrix = matrix + shift * jnp.eye(dim, dtype=jnp.float64)
