@@ -109,7 +109,7 @@ def measure(
     session = session_lib.open_session(path)
     for number, one in enumerate(wanted):
       start = time.perf_counter()
-      state, _ = lego.unlearn(cfg, state, samples, [one])
+      state, _ = lego.unlearn(state, samples, [one])
       middle = last = time.perf_counter()
       seen: dict[str, float] = {}
 

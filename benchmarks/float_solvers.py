@@ -1,80 +1,83 @@
 """Other float solvers below the certified rounding of `Ridge`, which must not matter.
 
-own           what the library has: LAPACK's Cholesky factor in float64
-noise-SIZE    its solutions, each entry times 1 + SIZE · a normal number
-numpy         `numpy.linalg.solve`, an LU factor
+own           what the library has: a Cholesky factor in float64
+noise-SIZE    its solutions, each entry times 1 + SIZE · a number in -1 ... 1
+lu            an LU factor in float64
 float32       a Cholesky factor in float32
 """
 
 from collections.abc import Callable
+import itertools
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-import scipy.linalg
+import jax
+import jax.numpy as jnp
 
-from legonet_jax.solvers import rounding
+from legonet_jax.core import finish
+from legonet_jax.solvers import rounding_f64
 
-Matrix = NDArray[np.float64]
+Solve = Callable[[jax.Array], jax.Array]
 
 
 def use(name: str) -> Callable[[], dict[str, int]]:
-  """Puts a solver in the place of the library's, in this process.
+  """Puts a solver in the place of the library's, in this process, before it compiles.
 
   Returns:
-    A function that counts the rows solved so far, and those that one look did not
-    decide: refined in float64, solved in integers, exact ties.
+    A function that counts systems solved so far (one of an adapter, and one more for
+    each refinement), and adapters that were left to the host.
   """
-  others = {"own": rounding.make_solver, "numpy": _by_numpy, "float32": _in_float32}
-  solve_rounded, found = rounding.solve_rounded, []
+  own, decide = rounding_f64.make_solver, finish.decide
+  others = {"own": own, "lu": _by_lu, "float32": _in_float32(own)}
+  make = others.get(name) or _with_noise(name, own)
+  solves, left = itertools.count(), itertools.count()  # from several threads
 
-  def noted(system: rounding.System, solve: Any = None) -> rounding.Rounded:
-    result = solve_rounded(system, solve)
-    found.append((len(result.weights), *result[1:]))  # from several threads
-    return result
+  def counted(matrix: jax.Array) -> Solve:
+    solve = make(matrix)
 
-  def count() -> dict[str, int]:
-    sums = [sum(column) for column in zip(*found, strict=True)]
-    return dict(zip(("rows", "refined", "exact", "ties"), sums, strict=True))
+    def call(right: jax.Array) -> jax.Array:
+      jax.debug.callback(lambda: next(solves))
+      return solve(right)
 
-  rounding.make_solver = others.get(name) or _with_noise(name, rounding.make_solver)
-  rounding.solve_rounded = noted
-  return count
+    return call
+
+  def noted(*args: Any) -> Any:
+    next(left)
+    return decide(*args)
+
+  rounding_f64.make_solver = counted
+  finish.decide = noted
+  return lambda: {"solves": next(solves), "on_host": next(left)}
 
 
-def _with_noise(name: str, make: Any) -> Callable[[rounding.System], rounding.Solve]:
+def _by_lu(matrix: jax.Array) -> Solve:
+  return lambda right: jnp.linalg.solve(matrix, right.T).T
+
+
+def _with_noise(name: str, make: Callable[[jax.Array], Solve]) -> Any:
   size = float(name.removeprefix("noise-"))
 
-  def make_noisy(system: rounding.System) -> rounding.Solve:
-    solve, rng = make(system), np.random.default_rng(system.shift)
+  def make_noisy(matrix: jax.Array) -> Solve:
+    solve = make(matrix)
 
-    def noisy(right: Matrix) -> Matrix:
-      v: Matrix = solve(right)
-      return v * (1 + size * rng.standard_normal(v.shape))
+    def noisy(right: jax.Array) -> jax.Array:
+      v = solve(right)
+      noise = jnp.sin(1.7 * jnp.arange(v.size, dtype=v.dtype)).reshape(v.shape)
+      return v * (1 + size * noise)
 
     return noisy
 
   return make_noisy
 
 
-def _by_numpy(system: rounding.System) -> rounding.Solve:
-  matrix = _to_whole(system)
-  return lambda right: np.linalg.solve(matrix, right.T).T
+def _in_float32(make: Callable[[jax.Array], Solve]) -> Callable[[jax.Array], Solve]:
+  def make_small(matrix: jax.Array) -> Solve:
+    solve_small = make(matrix.astype(jnp.float32))
 
+    def solve(right: jax.Array) -> jax.Array:
+      size = jnp.maximum(jnp.abs(right).max(), 1.0)  # so that float32 cannot overflow
+      v = solve_small((right / size).astype(jnp.float32))
+      return v.astype(matrix.dtype) * size
 
-def _in_float32(system: rounding.System) -> rounding.Solve:
-  factor = scipy.linalg.cho_factor(_to_whole(system).astype(np.float32))
+    return solve
 
-  def solve(right: Matrix) -> Matrix:
-    size = np.abs(right).max(initial=1.0)  # so that float32 cannot overflow
-    v = scipy.linalg.cho_solve(factor, (right / size).astype(np.float32).T).T
-    return v.astype(np.float64) * size
-
-  return solve
-
-
-def _to_whole(system: rounding.System) -> Matrix:
-  """M [d, d], from the upper part of A."""
-  upper = np.triu(system.gram)
-  whole: Matrix = upper + np.triu(upper, 1).T + system.shift * np.eye(len(upper))
-  return whole
+  return make_small

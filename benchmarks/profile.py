@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.machine import seconds
 import legonet_jax as lego
-from legonet_jax.core import dispatch
+from legonet_jax.core import single
 from legonet_jax.core.config import for_one_adapter
 from legonet_jax.runtime import flags
 from legonet_jax.solvers import certified, exact_sums
@@ -40,27 +40,27 @@ def make(classes: int, solver: Any) -> tuple[lego.LegoConfig, lego.Samples]:
 def ridge_parts(classes: int) -> dict[str, float]:
   """The steps of one adapter in a request and in a fit."""
   cfg, samples = make(classes, lego.Ridge())
-  rows, signs = np.arange(900), np.ones(900, np.int8)
-  sums, fits = dispatch.carry_rows(cfg, samples, rows, signs, WHO)
+  data, rows, signs = samples.data, np.arange(900), np.ones(900, np.int8)
+  sums, fits = single.carry_rows(cfg, data, rows, signs, WHO)
   gram = jax.jit(exact_sums.unpack)(sums)
   penalty = cfg.solver.exact_penalty
   solve = jax.jit(lambda a, b: certified.solve_rounded(penalty, a, b))
-  less = (cfg, samples, rows[:1], -signs[:1], WHO, sums)
+  less = (cfg, data, rows[:1], -signs[:1], WHO, sums)
   return {
-    "subtract the sample from A_j and B_j": best(dispatch.carry_rows, *less),
+    "subtract the sample from A_j and B_j": best(single.carry_rows, *less),
     "unpack A_j": best(jax.jit(exact_sums.unpack), sums),
     "certified rounding": best(solve, gram, sums.cross),
-    "both, as one program": best(dispatch.solve_carry, cfg, sums, fits),
-    "sum up 900 members": best(dispatch.carry_rows, cfg, samples, rows, signs, WHO),
+    "both, as one program": best(single.solve_carry, cfg, sums, fits),
+    "sum up 900 members": best(single.carry_rows, cfg, data, rows, signs, WHO),
   }
 
 
 def sgd_parts(classes: int) -> dict[str, float]:
   """One mini-batch, inside the loop that trains an adapter."""
   cfg, samples = make(classes, lego.Sgd(epochs=40, tile_batches=16))
-  rows, signs = np.arange(900), np.ones(900, np.int8)
+  data, rows, signs = samples.data, np.arange(900), np.ones(900, np.int8)
   steps = cfg.solver.epochs * -(-900 // cfg.solver.batch_size)
-  whole = best(dispatch.carry_rows, cfg, samples, rows, signs, WHO)
+  whole = best(single.carry_rows, cfg, data, rows, signs, WHO)
   w, x = jnp.zeros((classes, 512)), jnp.ones((64, 512))
 
   def products(w: jax.Array) -> jax.Array:

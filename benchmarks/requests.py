@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from benchmarks.machine import seconds, summary
 from experiments import common
 import legonet_jax as lego
-from legonet_jax.core import dispatch, membership
+from legonet_jax.core import single
 from legonet_jax.core.config import for_one_adapter
-from legonet_jax.runtime import flags
 
 SHARDS = 10  # of FixSISA, as in the paper's first setting
 
@@ -129,8 +128,7 @@ def measure_case(
     "peaks": peaks,
   }
   if case.adapters == 1000 and batch_size == 64:
-    every = membership.members_of(routes, case.adapters, np.arange(case.adapters))
-    lists = np.split(ids[every.positions], every.offsets[1:-1])
+    lists = [ids[(routes == j).any(axis=1)] for j in range(case.adapters)]
     result["fit_seconds"]["torch"] = seconds(torch_loop.train, sgd, x, y, lists)
   medians = {name: t["median_ms"] for name, t in result["seconds"].items()}
   result["times_faster_than_torch"] = {
@@ -150,9 +148,9 @@ def forget(
   cfg: lego.LegoConfig, state: lego.LegoState, samples: lego.Samples, i: int
 ) -> jax.Array:
   """One request."""
-  # `unlearn` waits for the weights. The whole model would put integer weights together
-  # for JAX, which no request needs.
-  return lego.unlearn(cfg, state, samples, [i])[0].model.keys
+  # `unlearn` waits for the weights. `state.model` would put them together, which no
+  # request needs.
+  return lego.unlearn(state, samples, [i])[0].net.keys
 
 
 def fixsisa(cfg: lego.LegoConfig, samples: lego.Samples, i: int) -> NDArray[Any]:
@@ -161,5 +159,4 @@ def fixsisa(cfg: lego.LegoConfig, samples: lego.Samples, i: int) -> NDArray[Any]
   shard = shard[samples.ids[shard] != i]
   one, signs = for_one_adapter(cfg), np.ones(len(shard), np.int8)
   who = np.uint32(cfg.seed), np.zeros(2, np.uint32)
-  with flags.pinned():
-    return dispatch.solve_rows(one, samples, shard, signs, who).weights
+  return np.asarray(single.solve_rows(one, samples.data, shard, signs, who).weights)

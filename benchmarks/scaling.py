@@ -18,15 +18,15 @@ def streams(case: Case, requests: int) -> list[dict[str, Any]]:
   """Forgets the same samples one at a time, by ten and by a hundred."""
   results = []
   for solver in (lego.Ridge(), lego.Sgd()):
-    cfg, samples, start, _ = fitted(case, solver, twice=False)
+    _, samples, start, _ = fitted(case, solver, twice=False)
     wanted = np.random.default_rng(1).choice(start.ids, requests, replace=False)
-    lego.unlearn(cfg, start, samples, wanted[:1])  # warm
+    lego.unlearn(start, samples, wanted[:1])  # warm
     digests = set()
     for batch in BATCHES:
       state, adapters, began = start, 0, time.perf_counter()
       for first in range(0, requests, batch):
         part = wanted[first : first + batch]
-        state, info = lego.unlearn(cfg, state, samples, part)
+        state, info = lego.unlearn(state, samples, part)
         adapters += info.adapters_retrained
       spent = time.perf_counter() - began
       digests.add(lego.digest(state))

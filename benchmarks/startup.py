@@ -68,7 +68,7 @@ def _child(what: str, *args: str) -> dict[str, Any]:
   import numpy as np
 
   import legonet_jax as lego
-  from legonet_jax.core.state import from_arrays, to_arrays
+  from legonet_jax.host.state import from_arrays, to_arrays
 
   def config(solver: str) -> lego.LegoConfig:
     chosen = lego.Ridge() if solver == "ridge" else lego.Sgd()
@@ -83,9 +83,9 @@ def _child(what: str, *args: str) -> dict[str, Any]:
       samples = lego.Samples(**file)
     loaded = time.time()
     wanted = state.ids[-3:]
-    lego.unlearn(cfg, state, samples, wanted[:1])
+    lego.unlearn(state, samples, wanted[:1])
     first = time.time()
-    lego.unlearn(cfg, state, samples, wanted[1:2])
+    lego.unlearn(state, samples, wanted[1:2])
     return {
       "solver": solver,
       "N": len(samples.ids),

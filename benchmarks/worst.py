@@ -49,13 +49,13 @@ def measure(cfg: lego.LegoConfig, samples: lego.Samples, seed: int) -> dict[str,
   """Seconds and adapters of each kind of request, and of a refit."""
   state, _ = lego.fit(cfg, samples)
   requests = choose(state, np.random.default_rng(seed))
-  lego.unlearn(cfg, state, samples, requests["plain"][0])  # warms up
+  lego.unlearn(state, samples, requests["plain"][0])  # warms up
   found: dict[str, Any] = {}
   for kind, batches in requests.items():
     seconds, adapters = [], []
     for ids in batches:
       start = time.perf_counter()
-      _, info = lego.unlearn(cfg, state, samples, ids, defer=kind == "deferred")
+      _, info = lego.unlearn(state, samples, ids, defer=kind == "deferred")
       seconds.append(time.perf_counter() - start)
       adapters.append(info.adapters_retrained + info.adapters_masked)
     found[kind] = {

@@ -55,15 +55,15 @@ def main() -> None:
 
   # The whole model is one pure function. Model and parameters are arguments, so an
   # unlearned model is served without compiling again.
-  classify = jax.jit(functools.partial(lego.predict_images, cfg, encode))
+  classify = jax.jit(functools.partial(lego.predict_images, encode))
 
   def accuracy() -> float:
-    probs = classify(state.model, params, jnp.asarray(test.encodings))
+    probs = classify(params, state.model, jnp.asarray(test.encodings))
     return float(np.mean(np.argmax(probs, axis=1) == test.labels))
 
   print(f"test accuracy {accuracy():.1%}")
   dogs = ids[labels == 5]
-  state, info = lego.unlearn(cfg, state, samples, dogs)
+  state, info = lego.unlearn(state, samples, dogs)
   print(f"forgot {len(dogs)} dogs in {info.seconds:.2f} s, accuracy {accuracy():.1%}")
   refit, _ = lego.fit(cfg, lego.drop(samples, dogs))
   assert lego.digest(state) == lego.digest(refit)

@@ -44,7 +44,7 @@ def run(path: pathlib.Path) -> None:
   print(f"fit on {len(ids):,} samples: {info.seconds:.2f} s")
 
   forget = ids[:3]
-  state, info = lego.unlearn(cfg, state, samples, forget)
+  state, info = lego.unlearn(state, samples, forget)
   samples = lego.drop(samples, forget)  # the rows leave the memory as well
   print(f"forgot {len(forget)}: {info.adapters_retrained} of 50 adapters mended")
 

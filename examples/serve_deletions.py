@@ -48,7 +48,7 @@ def serve(path: pathlib.Path) -> None:
     session = service.settle(session)  # finishes what was accepted before a crash
     for asked in train.ids[:20:4]:
       run = session.run
-      probs = predict_array(run.cfg, run.state.model, test.encodings[:100])
+      probs = predict_array(run.state.model, test.encodings[:100])
       right = np.mean(probs.argmax(axis=1) == test.labels[:100])
       service.submit(session, requests.make("unlearn", np.array([asked])))
       session = service.settle(session)

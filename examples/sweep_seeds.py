@@ -7,7 +7,6 @@ only the first fit compiles.
 """
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +33,13 @@ def main() -> None:
   for seed in SEEDS:
     seeded = dataclasses.replace(cfg, seed=seed)
     state, first = lego.fit(seeded, samples)
-    state, info = lego.unlearn(seeded, state, samples, forget)
+    state, info = lego.unlearn(state, samples, forget)
     models.append(state.model)
     print(f"seed {seed}: fit {first.seconds:.2f} s, forget {info.seconds:.3f} s")
 
   # Models of one shape stack; `vmap` predicts with all of them.
   stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
-  predict = jax.jit(jax.vmap(functools.partial(lego.predict, cfg), in_axes=(0, None)))
+  predict = jax.jit(jax.vmap(lego.predict, in_axes=(0, None)))
   probs = np.asarray(predict(stacked, jnp.asarray(test.encodings)))
   accuracy = 100 * np.mean(probs.argmax(axis=2) == test.labels, axis=1)
   t = 2.776  # Student's t: 95 %, 4 degrees of freedom

@@ -18,7 +18,6 @@ import numpy as np
 from experiments import common
 import legonet_jax as lego
 from legonet_jax.cli import console
-from legonet_jax.core import membership
 
 
 def main() -> None:
@@ -53,7 +52,7 @@ def main() -> None:
       cfg = dataclasses.replace(cfg, num_adapters=n)
       with console.bar(f"{name}, n = {n}", quiet=False) as progress:
         state, info = lego.fit(cfg, samples, progress=progress)
-      sizes = membership.sizes_of(state.routes, n).astype(float)
+      sizes = state.sizes.astype(float)
       even = cfg.top_k**2 * len(samples.ids) / n
       row = {
         "map": name,
@@ -63,10 +62,10 @@ def main() -> None:
         "fit_seconds": info.seconds,
       }
       # Both means of the same adapters, whichever the settings of the fit name.
-      either = state._replace(model=state.model._replace(settings=None))
       for way in ("probs", "logits"):
-        averaged = dataclasses.replace(cfg, aggregate=way)
-        row[f"accuracy_{way}"] = common.accuracy(averaged, either, test)
+        averaged = dataclasses.replace(state.model.cfg, aggregate=way)
+        model = dataclasses.replace(state.model, cfg=averaged)
+        row[f"accuracy_{way}"] = common.accuracy(model, test)
       rows.append(row)
       print(
         f"{name:5} {n:4} {row['smallest']:6} {row['median']:7.0f} {row['largest']:6}"

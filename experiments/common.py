@@ -47,17 +47,10 @@ def load(folder: pathlib.Path, split: str) -> RawSplit:
   return RawSplit(encodings, labels)
 
 
-def accuracy(cfg: lego.LegoConfig, state: lego.LegoState, split: RawSplit) -> float:
+def accuracy(state: lego.LegoState | lego.Model, split: RawSplit) -> float:
   """Share of right predictions, in percent."""
-  p = probabilities(cfg, state, split.encodings)
+  p = predict_array(state, split.encodings)
   return 100 * float((p.argmax(axis=1) == split.labels).mean())
-
-
-def probabilities(
-  cfg: lego.LegoConfig, state: lego.LegoState, encodings: NDArray[np.floating]
-) -> NDArray[np.float32]:
-  """p [B, C] of encodings [B, d]."""
-  return predict_array(cfg, state.model, encodings)
 
 
 def save(folder: pathlib.Path, name: str, result: dict[str, Any]) -> pathlib.Path:

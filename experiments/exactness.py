@@ -37,7 +37,7 @@ def run_one(
     "k": cfg.top_k,
     "fit_seconds": fit_info.seconds,
     "balance": fit_info.balance._asdict(),
-    "test_accuracy": common.accuracy(cfg, state, test),
+    "test_accuracy": common.accuracy(state, test),
   }
   if not num_requests:
     return result
@@ -47,7 +47,7 @@ def run_one(
   infos = []
   with console.bar(f"n = {cfg.num_adapters}", quiet=False) as progress:
     for done, i in enumerate(requests, 1):
-      state, info = lego.unlearn(cfg, state, samples, [i])
+      state, info = lego.unlearn(state, samples, [i])
       infos.append(info)
       progress(done, num_requests)
   refit, refit_info = lego.fit(cfg, lego.select(samples, state.ids))
@@ -61,7 +61,7 @@ def run_one(
     "median_request_seconds": float(np.median(seconds)),
     "mean_request_seconds": float(np.mean(seconds)),
     "refit_seconds": refit_info.seconds,
-    "test_accuracy_after": common.accuracy(cfg, state, test),
+    "test_accuracy_after": common.accuracy(state, test),
     "digest": digest,
     "refit_digest": refit_digest,
     "equal": digest == refit_digest,

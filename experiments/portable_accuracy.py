@@ -48,7 +48,7 @@ def solve_in_float64(cfg: lego.LegoConfig, state: lego.LegoState) -> NDArray[Any
 
   dim, solver = state.model.keys.shape[1], cfg.solver
   found = np.zeros((cfg.num_adapters, cfg.num_classes, dim))
-  for j, sums in enumerate(state.notes):
+  for j, sums in enumerate(s.statistics for s in state.solutions):
     if sums is None:
       continue
     upper = np.triu(exact_sums.to_matrix(sums.gram, dim))
@@ -65,10 +65,12 @@ def classify_in_float64(
   encodings: NDArray[Any],
 ) -> NDArray[np.intp]:
   """Classes [B] by float64 weights, with the codes and routes of `classify`."""
-  from legonet_jax.core import features, routing
+  import jax
+
+  from legonet_jax.core import features, prediction
 
   codes = features.encode_array(cfg, encodings)
-  active = routing.route_array(cfg, codes, np.asarray(state.model.keys))
+  active = np.asarray(jax.jit(prediction.activate)(state.model, codes))
   x = codes.astype(np.float64)
   total = np.zeros((len(x), cfg.num_classes))
   for j in range(cfg.num_adapters):
@@ -85,7 +87,7 @@ def examine(folder: pathlib.Path, n: int, seed: int) -> dict[str, Any]:
   if not np.asarray(state.model.live).all():
     raise AssertionError("an adapter has no members; its routes would differ")
   e = np.asarray(test.encodings)
-  ours = np.asarray(lego.classify(cfg, state.model, e))
+  ours = np.asarray(lego.classify(state.model, e))
   floats = classify_in_float64(cfg, state, solve_in_float64(cfg, state), e)
   return {
     "seed": seed,
@@ -101,8 +103,8 @@ def work(folder: pathlib.Path, n: int, seeds: int) -> None:
   train, test = (common.load(folder, split) for split in ("train", "test"))
   found = []
   for seed in range(seeds):
-    cfg, state = make_fit(train, n, seed)
-    p = np.asarray(lego.predict(cfg, state.model, np.asarray(test.encodings)))
+    _, state = make_fit(train, n, seed)
+    p = np.asarray(lego.predict(state.model, np.asarray(test.encodings)))
     found.append(100 * float((p.argmax(axis=1) == test.labels).mean()))
   print(json.dumps([lego.__file__, found]))
 

@@ -9,14 +9,14 @@ at once. The digest at the end must be that of two other ways to the same sample
     refit     a fresh fit
     batched   a fit on another set, then one request for the whole difference
 
-Both run with another float solver (numpy's LU instead of Cholesky), on one thread, and
-keep no sums between requests. Result in experiments/results/portable_fuzz.json. Exit
-code 1 if a digest differs.
+Both run with another float solver (LU instead of Cholesky), on one thread, and keep no
+sums between requests, so that nothing compiled is shared. Result in
+experiments/results/portable_fuzz.json. Exit code 1 if a digest differs.
 """
 
 import argparse
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import pathlib
@@ -25,6 +25,8 @@ import time
 from typing import Any, NamedTuple
 from unittest import mock
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +34,7 @@ from experiments import common
 import legonet_jax as lego
 from legonet_jax.cli import console
 from legonet_jax.runtime import parallel
-from legonet_jax.solvers import rounding
+from legonet_jax.solvers import rounding_f64
 
 COUNT, DIM, CLASSES, ADAPTERS, TOP_K = 40, 6, 3, 6, 2
 _MAPS = (("sqrt", None), ("l2", None), ("l2", 0.4), ("none", 2.0))
@@ -97,7 +99,7 @@ def run(seed: int) -> Outcome:
   for _ in range(rng.integers(1, 9)):
     state, kind = _request(rng, world, samples, state)
     requests[kind] += 1
-  state, _ = lego.heal(cfg, state, samples)
+  state, _ = lego.heal(state, samples)
   others = other_ways(rng, world, samples, state.ids)
   return Outcome(state.ids, lego.digest(state), others, requests)
 
@@ -106,7 +108,7 @@ def _request(
   rng: np.random.Generator, world: World, samples: lego.Samples, state: lego.LegoState
 ) -> tuple[lego.LegoState, str]:
   """A random request that the state allows, and its kind."""
-  cfg, held = world.cfg, state.ids
+  held = state.ids
   spare = min(len(held) - ADAPTERS, 6)
   absent = np.setdiff1d(world.ids, held)
   kinds = ["heal"]
@@ -120,16 +122,16 @@ def _request(
   if kind == "anchor":
     gone = np.union1d(gone[:-1], rng.choice(state.anchors, 1))
   if kind == "heal":
-    state, _ = lego.heal(cfg, state, samples)
+    state, _ = lego.heal(state, samples)
   elif kind == "learn":
-    state, _ = lego.learn(cfg, state, samples, new)
+    state, _ = lego.learn(state, samples, new)
   elif kind == "update":
     defer = bool(rng.integers(2))
-    state, _ = lego.update(cfg, state, samples, gone, new, defer=defer)
+    state, _ = lego.update(state, samples, gone, new, defer=defer)
   else:
     # What is forgotten need not be in the table any more.
     table = lego.drop(samples, gone) if rng.integers(2) else samples
-    state, _ = lego.unlearn(cfg, state, table, gone, defer=kind == "defer")
+    state, _ = lego.unlearn(state, table, gone, defer=kind == "defer")
   return state, kind
 
 
@@ -146,32 +148,25 @@ def other_ways(
     gone, new = np.setdiff1d(start, ids), np.setdiff1d(ids, start)
     # If all are to go, some must come first, for each request must leave samples.
     if len(gone) == len(start):
-      state, _ = lego.learn(cfg, state, samples, new[:1])
+      state, _ = lego.learn(state, samples, new[:1])
       new = new[1:]
-    state, _ = lego.update(cfg, state, samples, gone, new)
+    state, _ = lego.update(state, samples, gone, new)
   return {"refit": lego.digest(refit), "batched": lego.digest(state)}
 
 
 @contextlib.contextmanager
 def another_machine() -> Iterator[None]:
-  """In this context numpy's LU solves the systems, on one thread."""
+  """In this context LU solves the systems of what is compiled, on one thread."""
   with (
-    mock.patch.object(rounding, "make_solver", make_lu_solver),
+    mock.patch.object(rounding_f64, "make_solver", make_lu_solver),
     mock.patch.object(parallel, "count", return_value=1),
   ):
     yield
 
 
-def make_lu_solver(system: rounding.System) -> rounding.Solve:
-  """V M = R by numpy's LU with pivots, where the library takes a Cholesky factor."""
-  upper = np.triu(system.gram)
-  matrix = upper + np.triu(upper, 1).T
-  matrix[np.diag_indices_from(matrix)] += float(system.shift)
-
-  def solve(right: rounding.Matrix) -> rounding.Matrix:
-    return np.asarray(np.linalg.solve(matrix, right.T).T, np.float64)
-
-  return solve
+def make_lu_solver(matrix: jax.Array) -> Callable[[jax.Array], jax.Array]:
+  """V M = R by LU with pivots, where the library takes a Cholesky factor."""
+  return lambda right: jnp.linalg.solve(matrix, right.T).T
 
 
 def main() -> int:

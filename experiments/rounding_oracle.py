@@ -181,7 +181,7 @@ def main() -> int:
       problem = make_problem(
         samples.codes[mine], samples.labels[mine], classes, solver.exact_penalty
       )
-      row = compare(problem, state.model.weights.rows[j])
+      row = compare(problem, state.solutions[j].weights)
       rows.append({"adapter": j, "members": len(mine), **row})
       progress(len(rows), len(chosen))
   apart = ("adapter", "members", "largest")

@@ -142,12 +142,12 @@ def main() -> None:
   cfg = lego.LegoConfig(num_classes=len(LIBRARIES), num_adapters=50, top_k=10)
   samples = lego.make_samples(cfg, e[train], texts.labels[train], texts.ids[train])
   state, _ = lego.fit(cfg, samples)
-  p = np.asarray(lego.predict(cfg, state.model, jnp.asarray(e[test])))
+  p = np.asarray(lego.predict(state.model, jnp.asarray(e[test])))
   accuracy = float(np.mean(p.argmax(1) == texts.labels[test]))
   majority = float(np.mean(texts.labels[test] == np.bincount(texts.labels).argmax()))
 
   gone = samples.ids[:: len(samples.ids) // 10][:10]
-  after, _ = lego.unlearn(cfg, state, samples, gone)
+  after, _ = lego.unlearn(state, samples, gone)
   refit, _ = lego.fit(cfg, lego.drop(samples, gone))
   same = lego.digest(after) == lego.digest(refit)
   result = {

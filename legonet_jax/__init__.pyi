@@ -6,6 +6,7 @@ from . import (
   encoder as encoder,
   errors as errors,
   functional as functional,
+  host as host,
   io as io,
   known_answers as known_answers,
   measures as measures,
@@ -15,20 +16,12 @@ from . import (
   store as store,
 )
 from .core.config import LegoConfig as LegoConfig
-from .core.digest import digest as digest
 from .core.model import Model as Model
 from .core.prediction import (
   adapter_logits as adapter_logits,
   classify as classify,
   predict as predict,
   predict_images as predict_images,
-)
-from .core.requests import (
-  fit as fit,
-  heal as heal,
-  learn as learn,
-  unlearn as unlearn,
-  update as update,
 )
 from .core.samples import (
   Samples as Samples,
@@ -38,12 +31,20 @@ from .core.samples import (
   select as select,
 )
 from .core.solver import Solver as Solver
-from .core.state import LegoState as LegoState
-from .core.transition import Info as Info
 from .encoder.encode import (
   ImageEncoder as ImageEncoder,
   encode_images as encode_images,
 )
+from .host.advance import Info as Info
+from .host.digest import digest as digest
+from .host.requests import (
+  fit as fit,
+  heal as heal,
+  learn as learn,
+  unlearn as unlearn,
+  update as update,
+)
+from .host.state import LegoState as LegoState
 from .runtime.compile_cache import use_compile_cache as use_compile_cache
 from .runtime.environment import environment as environment
 from .solvers.ridge import Ridge as Ridge

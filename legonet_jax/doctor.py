@@ -15,6 +15,7 @@ integers and float64).
 """
 
 from collections.abc import Callable, Iterator
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -24,20 +25,20 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core import (
-  dispatch,
   features,
   ids as ids_lib,
   keys as keys_lib,
   logits,
   prediction,
-  requests,
   routing,
   samples as samples_lib,
+  single,
 )
-from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.digest import digest
+from legonet_jax.core.config import LegoConfig, for_prediction
 from legonet_jax.core.model import Model
 from legonet_jax.core.samples import Samples
+from legonet_jax.host import requests
+from legonet_jax.host.digest import digest
 from legonet_jax.known_answers import KNOWN
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.checks import Check
@@ -118,18 +119,19 @@ def check_codes() -> Answer:
 def check_keys() -> Answer:
   """K_j = codes + ξ_j, from ids beyond 32 bits."""
   codes = make_integers(KEYS_START, -60, 60, ADAPTERS, DIM)
-  samples = make_samples(codes, np.zeros(ADAPTERS, np.int64))._replace(ids=IDS)
-  got = keys_lib.keys_from_anchors(SMALL, samples, IDS[::-1])
-  return Answer(got, 0, "60 components of keys")
+  codes, words = codes[::-1].astype(np.int8), ids_lib.to_words(IDS[::-1])
+  seed = jnp.uint32(SMALL.seed)
+  got = keys_lib.make_keys(SMALL, seed, jnp.asarray(codes), jnp.asarray(words))
+  return Answer(np.asarray(got), 0, "60 components of keys")
 
 
 def check_routes() -> Answer:
-  """The k nearest keys, in both block shapes, with a tie for every sample."""
+  """The k nearest keys, of many samples and of few, with a tie for every sample."""
   codes = make_integers(1, -100, 100, 1040, 300).astype(np.int8)
   keys = make_integers(2, -100, 100, 64, 300).astype(np.int8)
   keys[9] = keys[40]  # the lower index comes first
-  rows = (np.arange(1040), np.arange(16))
-  got = [routing.route_array(WIDE, codes, keys, part) for part in rows]
+  route = jax.jit(functools.partial(routing.route, k=WIDE.top_k))
+  got = [np.asarray(route(part, keys)) for part in (codes, codes[:16])]
   return Answer(checksum(np.concatenate(got)), 0, "a checksum of 10,560 routes")
 
 
@@ -140,9 +142,10 @@ def check_sums() -> Answer:
   )
   signs = np.where(np.arange(1300) < 1200, 1, -1).astype(np.int8)
   who = np.uint32(0), np.zeros(2, np.uint32)
-  most = dispatch.carry_rows(WIDE, samples, np.arange(1290), signs[:1290], who)[0]
+  data = samples.data
+  most = single.carry_rows(WIDE, data, np.arange(1290), signs[:1290], who)[0]
   last = np.arange(1290, 1300)
-  got, _ = dispatch.carry_rows(WIDE, samples, last, signs[1290:], who, most)
+  got, _ = single.carry_rows(WIDE, data, last, signs[1290:], who, most)
   sums = np.concatenate([checksum(np.asarray(part)) for part in got])
   return Answer(sums, 0, "checksums of 49,560 sums")
 
@@ -157,8 +160,8 @@ def check_ridge() -> Answer:
     jnp.asarray(np.concatenate(parts, axis=1), jnp.int32),
     jnp.asarray(hit @ x, jnp.int32),
   )
-  weights = dispatch.solve_carry(WIDE, sums, True).weights
-  return Answer(checksum(weights), 0, "a checksum of 408 weights")
+  weights = single.solve_carry(WIDE, sums, True).weights
+  return Answer(checksum(np.asarray(weights)), 0, "a checksum of 408 weights")
 
 
 def check_logits() -> Answer:
@@ -174,8 +177,10 @@ def check_logits() -> Answer:
     return logits.sum_terms(*logits.of_adapters(w, codes, active), every)
 
   args = (w.astype(np.int32), codes.astype(np.int8), active.astype(np.int32))
-  high, low = (np.asarray(part, np.int64) for part in add_up(*args))
-  return Answer(high * 2**logits.LOW_BITS + low, 0, "18 sums")
+  total = np.zeros((6, CLASSES), np.int64)
+  for limb in add_up(*args):
+    total = (total << logits.LOW_BITS) + np.asarray(limb)
+  return Answer(total, 0, "18 sums")
 
 
 def check_digest() -> Answer:
@@ -185,7 +190,7 @@ def check_digest() -> Answer:
   samples = samples_lib.make_samples(SMALL, e, y, np.arange(60) * 2**28)
   state, _ = requests.fit(SMALL, samples)
   gone = [*state.anchors[:2].tolist(), *state.ids[20:24].tolist()]
-  after, _ = requests.unlearn(SMALL, state, samples, gone)
+  after, _ = requests.unlearn(state, samples, gone)
   words = [int(digest(each)[:12], 16) for each in (state, after)]
   return Answer(np.asarray(words), 0, "two digests")
 
@@ -207,7 +212,7 @@ def check_sgd() -> Answer:
   )
   words, ones = ids_lib.to_words(IDS[-2:]), np.ones(11, np.int8)
   got = [
-    dispatch.solve_rows(cfg, samples, rows, ones[rows], (np.uint32(cfg.seed), who))
+    single.solve_rows(cfg, samples.data, rows, ones[rows], (np.uint32(cfg.seed), who))
     for rows, who in zip((np.arange(8), np.arange(8, 11)), words, strict=True)
   ]
   return Answer(np.stack([w.weights for w in got]), 1e-5, "72 weights after training")
@@ -216,6 +221,7 @@ def check_sgd() -> Answer:
 def check_prediction() -> Answer:
   """p = 1/k Σ softmax(W_j x) over the nearest adapters that are live."""
   model = Model(
+    for_prediction(PROBS),
     keys=jnp.asarray(make_integers(9, -100, 100, ADAPTERS, DIM), jnp.int8),
     weights=jnp.asarray(
       make_integers(10, -128, 128, ADAPTERS, CLASSES, DIM) / 64, jnp.float32
@@ -223,7 +229,7 @@ def check_prediction() -> Answer:
     live=jnp.asarray([True, True, False, True, True]),
   )
   e = make_integers(CODES_START, -999, 999, 4, DIM)
-  got = prediction.predict_array(PROBS, model, e)
+  got = prediction.predict_array(model, e)
   return Answer(got, 1e-5, "12 probabilities")
 
 

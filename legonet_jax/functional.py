@@ -31,26 +31,22 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from legonet_jax.core import (
-  few_rows,
-  ids as ids_lib,
-  keys as keys_lib,
-  prediction,
-  routing,
-  shadow,
-  training,
-)
+from legonet_jax.core import few_rows, prediction, routing, shadow, training
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample, make_data
+from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample
 from legonet_jax.core.finish import finish
-from legonet_jax.core.fold import blank_solution
-from legonet_jax.core.net import Info, State, check, own, report
-from legonet_jax.core.training import Work
+from legonet_jax.core.fold import blank_solution, keeps
+from legonet_jax.core.ids import sort_by_hash
+from legonet_jax.core.keys import make_keys
+from legonet_jax.core.net import Change, Info, State, check, own, report, specs
+from legonet_jax.core.samples import make_data
+from legonet_jax.core.training import work_of
 from legonet_jax.runtime import flags
 
 __all__ = [
   "Data", "Info", "State", "classify", "erase", "finish", "forget", "init", "insert",
-  "learn", "logits", "make_data", "many", "predict", "predict_images", "update",
+  "learn", "logits", "make_data", "many", "predict", "predict_images", "specs",
+  "update",
 ]  # fmt: skip
 
 
@@ -113,61 +109,71 @@ def update(
     lanes: adapters trained side by side under `vmap`; by the platform if not given.
     axis_name: the axis of adapters, inside a `shard_map`.
   """
-  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
   check(data, state)
-  chex.assert_shape(retained, (count,))
   with flags.pinned():
-    retained = retained & is_sample(data)
-    order = ids_lib.sort_by_hash(state.seed, data.ids, state.order)
-    anchors = choose_anchors(state, order, retained)
-    moved = jnp.any(anchors != state.anchors)
-    names, keys = jax.lax.cond(
-      moved,
-      lambda: place_keys(cfg, data, state.seed, anchors),
-      lambda: (state.names, state.keys),
-    )
-    present = names[:, 0] != NO_ID
-    need = retained & (moved | ~state.retained)
-    routes = routing.route_rows(cfg, data.codes, keys, present, need, state.routes)
-    routes = jnp.where(retained[:, None], routes, n)
-    source, before = jax.lax.cond(
-      moved,
-      lambda: rename(state, anchors),
-      lambda: (jnp.arange(n, dtype=jnp.int32), state.routes),
-    )
-    lost, won = only_in(before, routes, n), only_in(routes, before, n)
-    blind = (state.retained & ~is_sample(data)).astype(jnp.int32)
-    losses = jnp.broadcast_to(1 + blind[:, None], lost.shape).ravel()
-    touched = jnp.zeros(n + 1, jnp.int32).at[lost.ravel()].max(losses)
-    touched = touched.at[won.ravel()].max(1)
-    sizes = jnp.zeros(n + 1, jnp.int32).at[routes.ravel()].add(1)[:n]
-
+    new, change = compare(data, state, retained)
     first, mine = own(state, axis_name)
-    at = source[mine] - first
-    here = (source[mine] >= 0) & (at >= 0) & (at < len(mine))
-    at = jnp.clip(at, 0, len(mine) - 1)
+    source = change.source[mine]
+    at = jnp.clip(source - first, 0, len(mine) - 1)
+    here = source == at + first
     usable = here & state.live[at]
-    changed = (touched[mine] > 0) | ~usable
+    touched = change.touched[mine]
+    changed = (touched > 0) | ~usable
     kept = jax.lax.cond(
-      moved,
+      change.moved,
       lambda: jax.tree.map(lambda a: a[at], state.solutions),
       lambda: state.solutions,
     )
-    work = Work(
-      data, order, routes, lost, won, state.seed, state.options, names, sizes, first,
-      kept.statistics, usable & (touched[mine] < 2),
-    )  # fmt: skip
+    work = work_of(data, new, change, keeps(state.cfg))._replace(
+      first=first, statistics=kept.statistics, mendable=usable & (touched < 2)
+    )
     (jobs,) = jnp.nonzero(changed, size=len(mine), fill_value=len(mine))
     solutions = training.run(
-      cfg, lanes, defer, False, work, jobs, jobs, changed.sum(), kept
+      state.cfg, lanes, defer, False, work, jobs, jobs, changed.sum(), kept
     )
-    live = (sizes[mine] > 0) & ~(changed & defer) & (solutions.undecided >= 0)
-    new = dataclasses.replace(
-      state, order=order, retained=retained, anchors=anchors, names=names, keys=keys,
-      routes=routes, sizes=sizes, live=live, solutions=solutions,
-    )  # fmt: skip
-    replaced = (source < 0) & present & jnp.any(state.anchors < count)
-    return new, report(new, changed & live, replaced, mine, axis_name)
+    live = (new.sizes[mine] > 0) & ~(changed & defer) & (solutions.undecided >= 0)
+    new = dataclasses.replace(new, live=live, solutions=solutions)
+    return new, report(new, changed & live, change.replaced, mine, axis_name)
+
+
+def compare(data: Data, state: State, retained: jax.Array) -> tuple[State, Change]:
+  """Anchors, keys, routes and sizes of the set `retained` [N], and who changed.
+
+  Returns:
+    The new state, its weights still those of the old one, and how the two differ.
+  """
+  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
+  chex.assert_shape(retained, (count,))
+  retained = retained & is_sample(data)
+  order = sort_by_hash(state.seed, data.ids, state.order)
+  anchors = choose_anchors(state, order, retained)
+  moved = jnp.any(anchors != state.anchors)
+  names, keys = jax.lax.cond(
+    moved,
+    lambda: place_keys(cfg, data, state.seed, anchors),
+    lambda: (state.names, state.keys),
+  )
+  present = names[:, 0] != NO_ID
+  need = retained & (moved | ~state.retained)
+  routes = routing.route_rows(cfg, data.codes, keys, present, need, state.routes)
+  routes = jnp.where(retained[:, None], routes, n)
+  source, before = jax.lax.cond(
+    moved,
+    lambda: rename(state, anchors),
+    lambda: (jnp.arange(n, dtype=jnp.int32), state.routes),
+  )
+  lost, won = only_in(before, routes, n), only_in(routes, before, n)
+  blind = (state.retained & ~is_sample(data)).astype(jnp.int32)
+  losses = jnp.broadcast_to(1 + blind[:, None], lost.shape).ravel()
+  touched = jnp.zeros(n + 1, jnp.int32).at[lost.ravel()].max(losses)
+  touched = touched.at[won.ravel()].max(1)
+  sizes = jnp.zeros(n + 1, jnp.int32).at[routes.ravel()].add(1)
+  replaced = (source < 0) & present & jnp.any(state.names[:, 0] != NO_ID)
+  new = dataclasses.replace(
+    state, order=order, retained=retained, anchors=anchors, names=names, keys=keys,
+    routes=routes, sizes=sizes[:n],
+  )  # fmt: skip
+  return new, Change(lost, won, source, touched[:n], moved, replaced)
 
 
 def choose_anchors(state: State, order: jax.Array, retained: jax.Array) -> jax.Array:
@@ -178,7 +184,7 @@ def choose_anchors(state: State, order: jax.Array, retained: jax.Array) -> jax.A
   (first,) = jnp.nonzero(retained[order], size=n, fill_value=count)
   rows = jnp.where(first < count, order[jnp.minimum(first, count - 1)], count)
   if state.cfg.key_policy == "keep":  # the paper's, not exact
-    return jnp.where(state.anchors[0] < count, state.anchors, rows)
+    return jnp.where(state.names[0, 0] != NO_ID, state.anchors, rows)
   return rows
 
 
@@ -189,7 +195,7 @@ def place_keys(
   there = (anchors < len(data.ids))[:, None]
   at = jnp.minimum(anchors, len(data.ids) - 1)
   names = jnp.where(there, data.ids[at], NO_ID)
-  keys = keys_lib.make_keys(cfg, seed, data.codes[at], names)
+  keys = make_keys(cfg, seed, data.codes[at], names)
   return names, jnp.where(there, keys, jnp.int8(0))
 
 
@@ -239,10 +245,7 @@ def learn(
 @jax.jit
 def logits(state: State, encodings: jax.Array) -> tuple[jax.Array, jax.Array]:
   """z [B, k, C] of the adapters that `encodings` activate, and their weights [B, k]."""
-  model = state.model
-  return prediction.logits_of(
-    state.cfg, model, prediction.to_codes(state.cfg, encodings)
-  )
+  return prediction.adapter_logits(state, encodings)
 
 
 @jax.jit
@@ -255,13 +258,13 @@ def predict(state: State, encodings: jax.Array) -> jax.Array:
       which give the same bits everywhere that float32 does. If rows are split over a
       mesh, each device predicts its own.
   """
-  return prediction.probs_of(state.cfg, state.model, encodings)
+  return prediction.predict(state.model, encodings)
 
 
 @jax.jit
 def classify(state: State, encodings: jax.Array) -> jax.Array:
   """The class [B] int32, for `Ridge` an exact fact of the codes; see `predict`."""
-  return prediction.classes_of(state.cfg, state.model, encodings)
+  return prediction.classify(state.model, encodings)
 
 
 @functools.partial(jax.jit, static_argnames="encode")

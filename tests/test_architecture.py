@@ -39,8 +39,8 @@ def test_one_deletion_touches_at_most_15_modules_and_the_docs_name_them():
   samples = lego.make_samples(cfg, encodings(), labels(), ids())
   state, _ = lego.fit(cfg, samples)
   first, second = np.setdiff1d(state.ids, state.anchors)[:2]
-  state, _ = lego.unlearn(cfg, state, samples, [first])  # compiles
-  seen = modules_that_run(lambda: lego.unlearn(cfg, state, samples, [second]))
+  state, _ = lego.unlearn(state, samples, [first])  # compiles
+  seen = modules_that_run(lambda: lego.unlearn(state, samples, [second]))
   assert len(seen) <= 15
   page = DOCS.read_text().split("## The modules of one deletion")[1]
   table = page.split("\n\n")

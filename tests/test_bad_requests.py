@@ -15,11 +15,11 @@ from legonet_jax.runs import requests
 
 
 def forget(ids):
-  return lambda s, t: lego.unlearn(CONFIG, s, t, ids)
+  return lambda s, t: lego.unlearn(s, t, ids)
 
 
 def learn(ids):
-  return lambda s, t: lego.learn(CONFIG, s, t, ids)
+  return lambda s, t: lego.learn(s, t, ids)
 
 
 BAD_REQUESTS = {
@@ -37,21 +37,21 @@ BAD_REQUESTS = {
   "learning nothing": (errors.EmptyRequestError, "at least one id", learn([])),
   "learning an unknown id": (errors.UnknownIdError, "no sample has id 9", learn([9])),
   "learning what is known": (errors.DuplicateIdError, "already", learn(KNOWN[:1])),
-  **{
-    f"another {field}": (
-      errors.ConfigError,
-      "settings of the fit",
-      lambda s, t, field=field, value=value: lego.unlearn(
-        dataclasses.replace(CONFIG, **{field: value}), s, t, KNOWN
+  "samples of another map": (
+    errors.SamplesMismatchError,
+    "made with another",
+    lambda s, t: lego.unlearn(
+      s,
+      lego.make_samples(
+        dataclasses.replace(CONFIG, feature_map="sqrt"), encodings(), labels(), ids()
       ),
-    )
-    for field, value in {"top_k": 3, "seed": 9, "solver": lego.Sgd()}.items()
-  },
+      KNOWN,
+    ),
+  ),
   "a wrong width": (
     errors.SampleError,
     "width",
     lambda s, t: lego.unlearn(
-      CONFIG,
       s,
       lego.make_samples(CONFIG, np.ones((COUNT, DIM + 1)), labels(), ids()),
       KNOWN,
@@ -61,7 +61,7 @@ BAD_REQUESTS = {
     errors.SamplesMismatchError,
     "another encoding or label",
     lambda s, t: lego.unlearn(
-      CONFIG, s, lego.make_samples(CONFIG, encodings(seed=1), labels(), ids()), KNOWN
+      s, lego.make_samples(CONFIG, encodings(seed=1), labels(), ids()), KNOWN
     ),
   ),
 }
@@ -75,7 +75,8 @@ def test_bad_requests_are_refused_and_the_state_is_untouched(name, samples, stat
     request(state, samples)
   assert "\n" not in str(caught.value)
   assert lego.digest(state) == before
-  for mine, then in zip(samples, table, strict=True):
+  for field in dataclasses.fields(samples):
+    mine, then = (getattr(each, field.name) for each in (samples, table))
     np.testing.assert_array_equal(mine, then)
 
 
@@ -110,9 +111,9 @@ def test_a_request_to_a_run_keeps_its_ids_in_order_as_int64():
 
 
 def test_a_sample_forgotten_already_is_named_as_such(samples, state):
-  after, _ = lego.unlearn(CONFIG, state, samples, KNOWN[:1])
+  after, _ = lego.unlearn(state, samples, KNOWN[:1])
   with pytest.raises(errors.ForgottenIdError, match=str(KNOWN[0])):
-    lego.unlearn(CONFIG, after, samples, KNOWN[:2])
+    lego.unlearn(after, samples, KNOWN[:2])
 
 
 def test_more_adapters_than_samples_are_refused(samples):
@@ -153,27 +154,21 @@ def test_samples_made_with_other_settings_are_refused(samples, state):
       lego.append(samples, new)
     table = lego.make_samples(cfg, encodings(), labels(), ids())
     with pytest.raises(errors.SamplesMismatchError, match="these settings"):
-      lego.learn(CONFIG, state, table, [1])
+      lego.learn(state, table, [1])
 
 
 def test_a_table_that_lacks_a_retained_sample_is_named_as_such(samples, state):
   with pytest.raises(errors.SamplesMismatchError, match="lacks a retained sample"):
-    lego.unlearn(CONFIG, state, lego.drop(samples, state.ids[1:-1]), state.ids[:1])
-
-
-def test_a_state_that_lost_64_bits_is_refused(samples, state):
-  cut = state._replace(anchors=state.anchors.astype(np.int32))
-  with pytest.raises(errors.ConfigError, match="int64"):
-    lego.unlearn(CONFIG, cut, samples, KNOWN)
+    lego.unlearn(state, lego.drop(samples, state.ids[1:-1]), state.ids[:1])
 
 
 def test_predict_names_a_wrong_shape_and_passes_nan_on(state):
   for shape in ((3, DIM + 1), (2, 3, DIM), (DIM - 1,)):
     with pytest.raises(errors.SampleError, match="this model takes"):
-      lego.predict(CONFIG, state.model, np.zeros(shape, np.float32))
+      lego.predict(state.model, np.zeros(shape, np.float32))
   bad = change(encodings(3), (1, 0), np.nan)
   with jax.debug_nans(False):
-    p = np.asarray(lego.predict(CONFIG, state.model, bad))
+    p = np.asarray(lego.predict(state.model, bad))
   assert np.isnan(p).all(axis=1).tolist() == [False, True, False]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.core import requests
 from legonet_jax.core.config import fingerprint
+from legonet_jax.host import requests
 
 
 def made(**changes):
@@ -244,7 +244,7 @@ def test_equal_settings_are_the_same_whatever_kind_their_numbers_are():
 
 def test_the_length_of_a_tile_may_change_for_a_state(samples, state):
   solver = dataclasses.replace(CONFIG.solver, tile_batches=7)
-  other = dataclasses.replace(CONFIG, solver=solver)
-  after, _ = lego.unlearn(other, state, samples, KNOWN)
-  want, _ = lego.unlearn(CONFIG, state, samples, KNOWN)
+  other = dataclasses.replace(state, cfg=dataclasses.replace(CONFIG, solver=solver))
+  after, _ = lego.unlearn(other, samples, KNOWN)
+  want, _ = lego.unlearn(state, samples, KNOWN)
   assert lego.digest(after) == lego.digest(want)

@@ -69,12 +69,12 @@ def play(cfg, samples, state, requests):
       wanted = rng.permutation(absent)
       wanted = wanted if op == "learn all" else wanted[: rng.integers(1, 6)]
       if len(wanted):
-        state, _ = lego.learn(cfg, state, samples, wanted)
+        state, _ = lego.learn(state, samples, wanted)
         retained |= set(wanted.tolist())
     else:
       wanted = choose(op, rng, cfg, samples, state)
       if len(wanted):
-        state, _ = lego.unlearn(cfg, state, samples, wanted)
+        state, _ = lego.unlearn(state, samples, wanted)
         retained -= set(wanted.tolist())
     assert set(state.ids.tolist()) == retained
   return state, np.array(sorted(retained))
@@ -107,20 +107,20 @@ def world(name):
 
 def test_batching_and_order_of_requests_do_not_matter(samples, state):
   wanted = np.concatenate([state.ids[:3], state.ids[20:30]])  # three of them anchors
-  at_once, info = lego.unlearn(CONFIG, state, samples, wanted)
+  at_once, info = lego.unlearn(state, samples, wanted)
   assert info.anchors_replaced == 3
   one_by_one = state
   for i in wanted[::-1]:
-    one_by_one, _ = lego.unlearn(CONFIG, one_by_one, samples, [i])
+    one_by_one, _ = lego.unlearn(one_by_one, samples, [i])
   assert lego.digest(at_once) == lego.digest(one_by_one)
 
 
 @pytest.mark.parametrize("which", ["anchor", "other"])
 def test_a_sample_removed_and_added_again_leaves_no_trace(samples, state, which):
   wanted = state.ids[:1] if which == "anchor" else state.ids[-1:]
-  without, _ = lego.unlearn(CONFIG, state, samples, wanted)
+  without, _ = lego.unlearn(state, samples, wanted)
   assert lego.digest(without) != lego.digest(state)
-  back, _ = lego.learn(CONFIG, without, samples, wanted)
+  back, _ = lego.learn(without, samples, wanted)
   assert lego.digest(back) == lego.digest(state)
 
 
@@ -134,11 +134,11 @@ def test_the_order_of_the_callers_rows_does_not_matter(state):
 def test_rows_may_leave_the_table_before_or_after_the_request(samples, state):
   wanted = state.ids[[0, 9, 33]]
   without_rows = lego.drop(samples, wanted)
-  before, _ = lego.unlearn(CONFIG, state, without_rows, wanted)
-  after, _ = lego.unlearn(CONFIG, state, samples, wanted)
+  before, _ = lego.unlearn(state, without_rows, wanted)
+  after, _ = lego.unlearn(state, samples, wanted)
   assert lego.digest(before) == lego.digest(after)
   back = lego.append(without_rows, lego.select(samples, wanted))
-  again, _ = lego.learn(CONFIG, before, back, wanted)
+  again, _ = lego.learn(before, back, wanted)
   assert lego.digest(again) == lego.digest(state)
 
 
@@ -149,18 +149,18 @@ def test_an_emptied_adapter_takes_no_part_and_comes_back():
   sizes = np.bincount(start.routes.ravel(), minlength=cfg.num_adapters)
   j = int(np.flatnonzero(sizes)[np.argmin(sizes[sizes > 0])])
   wanted = start.ids[(start.routes == j).any(1)]
-  emptied, info = lego.unlearn(cfg, start, samples, wanted)
+  emptied, info = lego.unlearn(start, samples, wanted)
   assert info.balance.smallest == 0
   assert not emptied.model.live[j]
   assert not np.asarray(emptied.model.weights[j]).any()
-  back, _ = lego.learn(cfg, emptied, samples, wanted)
+  back, _ = lego.learn(emptied, samples, wanted)
   assert lego.digest(back) == lego.digest(start)
 
 
 def test_each_changed_adapter_is_retrained_once_per_call(samples, state):
   wanted = state.ids[-12:]
   touched = np.unique(state.routes[-12:])
-  after, info = lego.unlearn(CONFIG, state, samples, wanted)
+  after, info = lego.unlearn(state, samples, wanted)
   assert info.adapters_retrained == len(touched)
   assert info.anchors_replaced == 0
   sizes = np.bincount(after.routes.ravel(), minlength=CONFIG.num_adapters)
@@ -176,7 +176,7 @@ def test_keep_says_that_it_is_not_exact_and_is_not(samples):
   cfg = dataclasses.replace(CONFIG, key_policy="keep")
   state, info = lego.fit(cfg, samples)
   assert not info.exact
-  after, info = lego.unlearn(cfg, state, samples, state.anchors[:1])
+  after, info = lego.unlearn(state, samples, state.anchors[:1])
   assert not info.exact
   assert info.anchors_replaced == 0
   assert lego.digest(after) != lego.digest(refit(cfg, samples, after.ids))

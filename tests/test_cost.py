@@ -13,6 +13,7 @@ from experiments.reproduce import cost_tables, paper, tables
 import legonet_jax as lego
 from legonet_jax import errors
 from legonet_jax.core import adapters
+from legonet_jax.core.config import for_prediction
 from legonet_jax.encoder import resnet
 from legonet_jax.encoder.conv import forms
 from legonet_jax.encoder.counting import count_encoder
@@ -130,6 +131,7 @@ def test_macs_of_an_adapters_step_equal_those_of_the_real_gradients_jaxpr():
 def test_macs_of_an_inference_equal_those_of_the_real_predictions_jaxpr():
   cfg = lego.LegoConfig(num_classes=10, num_adapters=300, top_k=10)
   model = lego.Model(
+    for_prediction(cfg),
     keys=jnp.zeros((300, 512), jnp.int8),
     weights=jnp.zeros((300, 10, 512)),
     live=jnp.ones(300, bool),
@@ -137,7 +139,7 @@ def test_macs_of_an_inference_equal_those_of_the_real_predictions_jaxpr():
   counted = cost.count_model(cost.Setting(), cost.legonet(300, 10))
   encoder = count_encoder("resnet34", 224)
   averaging = 10 * 10  # k C, of the mean over the activated adapters: not counted
-  macs = _trace(functools.partial(lego.predict, cfg), model, jnp.zeros(512))
+  macs = _trace(lego.predict, model, jnp.zeros(512))
   assert counted.macs - encoder.macs == macs - averaging
   assert counted.keys == model.keys.size
   assert counted.parameters - encoder.parameters == model.weights.size

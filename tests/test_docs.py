@@ -220,7 +220,7 @@ def check_that_both_solvers_agree(*solvers):
     cfg = dataclasses.replace(CONFIG, solver=solver)
     samples = lego.make_samples(cfg, encodings(), labels(), ids())
     state, _ = lego.fit(cfg, samples)
-    after, _ = lego.unlearn(cfg, state, samples, state.ids[-3:])
+    after, _ = lego.unlearn(state, samples, state.ids[-3:])
     assert lego.digest(after) == lego.digest(refit(cfg, samples, after.ids))
     found.append(np.asarray(after.model.weights))
   np.testing.assert_array_equal(*found)

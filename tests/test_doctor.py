@@ -1,6 +1,7 @@
 """`legonet doctor` finds every wrong result, and says so."""
 
 import argparse
+import dataclasses
 import json
 
 import jax
@@ -15,7 +16,7 @@ from legonet_jax.solvers import certified, exact_sums, sgd
 
 
 def ties_to_the_higher(real):
-  return lambda codes, keys, k: len(keys) - 1 - real(codes, keys[::-1], k)
+  return lambda scores, k: scores.shape[-1] - 1 - real(scores[..., ::-1], k)
 
 
 def one_entry(real):
@@ -43,10 +44,10 @@ def coarse_sums(real):
 
 
 def coarse_products(real):
-  def dot(byte, x):
-    return (real(byte, x) >> 8) << 8
+  def sum_terms(high, low, counted):
+    return real(high, (low >> 8) << 8, counted)
 
-  return dot
+  return sum_terms
 
 
 def coarse_weights(real):
@@ -58,8 +59,9 @@ def coarse_weights(real):
 
 
 def dead_adapters_vote(real):
-  def predict(cfg, model, encodings):
-    return real(cfg, model._replace(live=jnp.ones_like(model.live)), encodings)
+  def predict(model, encodings):
+    everyone = dataclasses.replace(model, live=jnp.ones_like(model.live))
+    return real(everyone, encodings)
 
   return predict
 
@@ -73,14 +75,14 @@ def last_rows(real):
 
 BROKEN = {
   "codes": (features, "_encode_rows", one_entry),
-  "keys": (keys_lib, "draw_noise", one_entry),
-  "routes": (routing, "_route_block", ties_to_the_higher),
+  "keys": (keys_lib, "make_keys", one_entry),
+  "routes": (routing, "take_nearest", ties_to_the_higher),
   "sums": (exact_sums, "add_block", one_sum),
   "ridge": (certified, "solve_rounded", coarse_sums),
-  "logits": (logits, "_dot", coarse_products),
+  "logits": (logits, "sum_terms", coarse_products),
   "digest": (certified, "solve_rounded", coarse_sums),
   "sgd": (sgd.Sgd, "update", coarse_weights),
-  "prediction": (prediction, "_probs_jitted", dead_adapters_vote),
+  "prediction": (prediction, "probs_of", dead_adapters_vote),
   "squares": (jax, "vmap", last_rows),
 }
 
@@ -111,9 +113,11 @@ def test_an_exception_in_jax_is_a_failed_check_and_the_others_go_on(monkeypatch)
   def fail(*_):
     raise jax.errors.JaxRuntimeError("INTERNAL: no kernel\nimage is available")
 
-  monkeypatch.setattr(routing, "_route_block", fail)
+  jax.clear_caches()
+  monkeypatch.setattr(routing, "take_nearest", fail)
   found = {check.name: check for check in doctor.examine()}
-  assert [name for name in found if not found[name].passed] == ["routes", "digest"]
+  wrong = [name for name in found if not found[name].passed]
+  assert wrong == ["routes", "digest", "prediction"]
   assert "INTERNAL: no kernel" in found["routes"].detail
   assert "\n" not in found["routes"].detail
 

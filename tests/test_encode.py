@@ -12,6 +12,7 @@ import pytest
 
 import legonet_jax
 from legonet_jax import data, errors
+from legonet_jax.core.config import for_prediction
 from legonet_jax.encoder import encode as encode_lib, resnet
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (11, 6, 6, 3), np.uint8)
@@ -100,13 +101,14 @@ def test_predict_after_encode_is_one_jitted_function():
   cfg = legonet_jax.LegoConfig(num_adapters=4, top_k=2, num_classes=3)
   rng = np.random.default_rng(2)
   model = legonet_jax.Model(
+    for_prediction(cfg),
     jnp.asarray(rng.integers(-20, 20, (4, 16)), jnp.int8),
     jnp.asarray(rng.standard_normal((4, 3, 16)), jnp.float32),
     jnp.ones(4, bool),
   )
-  run = jax.jit(functools.partial(legonet_jax.predict_images, cfg, _project))
-  together = run(model, PARAMS, IMAGES)
-  apart = legonet_jax.predict(cfg, model, _project(PARAMS, IMAGES))
+  run = jax.jit(functools.partial(legonet_jax.predict_images, _project))
+  together = run(PARAMS, model, IMAGES)
+  apart = legonet_jax.predict(model, _project(PARAMS, IMAGES))
   assert together.shape == (11, 3)
   np.testing.assert_allclose(together, apart, atol=1e-6)
   np.testing.assert_allclose(np.sum(together, axis=1), 1, atol=1e-5)

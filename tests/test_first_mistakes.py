@@ -29,14 +29,14 @@ def state(samples):
 def test_arguments_in_the_wrong_place_are_named(samples, state):
   e = encodings(3)
   calls = {
-    "give `state.model`": lambda: lego.predict(CONFIG, state, e),
+    "neither a state nor a model": lambda: lego.predict(CONFIG, e),
     "make_samples": lambda: lego.fit(CONFIG, e),
     "give a LegoConfig first": lambda: lego.fit(samples, CONFIG),
-    "give what `fit` returns": lambda: lego.unlearn(CONFIG, state.model, samples, [1]),
+    "give what `fit` returns": lambda: lego.unlearn(state.model, samples, [1]),
     "a Model is not a state": lambda: lego.digest(state.model),
-    "is not a state; give": lambda: lego.save("m", CONFIG, state.model),
+    "is not a state; give": lambda: lego.save("m", state.model),
     "settings are not JSON": lambda: lego.config_from_json({}),
-    "not row numbers": lambda: lego.unlearn(CONFIG, state, samples, [3]),
+    "not row numbers": lambda: lego.unlearn(state, samples, [3]),
   }
   for message, call in calls.items():
     with pytest.raises(errors.LegoError, match=message) as raised:
@@ -126,7 +126,7 @@ def test_a_solver_of_a_script_is_refused_before_anything_is_saved(tmp_path, stat
     cfg = lego.LegoConfig(2, num_adapters=2, top_k=1, solver=Mine())
     e = np.random.default_rng(0).normal(size=(20, 5))
     state, _ = lego.fit(cfg, lego.make_samples(cfg, e, np.arange(20) % 2))
-    try: lego.save(sys.argv[1], cfg, state)
+    try: lego.save(sys.argv[1], state)
     except lego.errors.ConfigError as e: print(e)
   """)
   done = subprocess.run(

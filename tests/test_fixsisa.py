@@ -14,9 +14,9 @@ from legonet_jax.baselines import (
   linear_learner,
   sisa,
 )
-from legonet_jax.core.digest import digest_tree
 from legonet_jax.core.prediction import predict_array
 from legonet_jax.encoder import resnet
+from legonet_jax.host.digest import digest_tree
 
 SOLVERS = pytest.mark.parametrize(
   "solver", [lego.Ridge(), CONFIG.solver], ids=["ridge", "sgd"]
@@ -66,7 +66,7 @@ def test_fixsisa_is_the_mean_of_a_linear_layer_on_each_shard(solver):
   layers = [
     lego.fit(one, lego.select(samples, samples.ids[shards == s]))[0] for s in range(3)
   ]
-  apart = [predict_array(one, layer.model, x) for layer in layers]
+  apart = [predict_array(layer.model, x) for layer in layers]
   found = sisa.predict(split, learner, state, x)
   np.testing.assert_allclose(found, np.mean(apart, axis=0, dtype=np.float64), rtol=1e-7)
 

@@ -1,5 +1,6 @@
 """The pure program: any updates end in a fresh fit, and in what the host API gives."""
 
+import dataclasses
 import functools
 
 from functional_world import (
@@ -114,7 +115,8 @@ def to_samples(cfg, data):
   blank = lego.make_samples(
     cfg, np.ones((len(ids), data.codes.shape[1])), np.zeros(len(ids), int), ids
   )
-  return blank._replace(
+  return dataclasses.replace(
+    blank,
     codes=np.asarray(data.codes)[filled][order],
     labels=np.asarray(data.labels)[filled][order],
   )

@@ -13,9 +13,9 @@ def test_the_embedded_data_has_the_published_digests():
   state, _ = lego.fit(cfg, samples)
   found = {"fit": lego.digest(state)}
   gone = np.random.default_rng(0).choice(train.ids, 100, replace=False)
-  state, _ = lego.unlearn(cfg, state, samples, gone)
+  state, _ = lego.unlearn(state, samples, gone)
   found["forget 100 samples"] = lego.digest(state)
   one_class = np.setdiff1d(train.ids[train.labels == 5], gone)
-  state, _ = lego.unlearn(cfg, state, samples, one_class)
+  state, _ = lego.unlearn(state, samples, one_class)
   found["forget a class"] = lego.digest(state)
   assert found == lego.known_answers.PUBLISHED

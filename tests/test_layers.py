@@ -13,6 +13,7 @@ LAYERS = [
   {"runtime"},
   {"core"},
   {"functional"},
+  {"host"},
   {"solvers"},
   {"doctor"},
   {"data"},

@@ -113,7 +113,7 @@ def test_a_fit_and_a_request_give_the_bits_that_they_give_on_linux(macos, state)
   fitted, _ = lego.fit(CONFIG, samples)
   assert lego.digest(fitted) == lego.digest(state)
   wanted = fitted.ids[:2]
-  after, _ = lego.unlearn(CONFIG, fitted, samples, wanted)
+  after, _ = lego.unlearn(fitted, samples, wanted)
   rest = np.setdiff1d(samples.ids, wanted)
   again, _ = lego.fit(CONFIG, lego.select(samples, rest))
   assert lego.digest(after) == lego.digest(again)

@@ -1,25 +1,28 @@
 """Runs of an earlier version: recognised by every command, and brought up to date."""
 
+import dataclasses
+
 from cli_world import OPTIONS, run, say  # noqa: F401 (a fixture)
 from conftest import ids
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
-from legonet_jax.core.digest import OLD_VERSION, digest
-from legonet_jax.core.state import from_arrays, to_arrays
-from legonet_jax.core.weights import Weights
+from legonet_jax.host.digest import OLD_VERSION, digest
+from legonet_jax.host.state import from_arrays, to_arrays
 from legonet_jax.runs import checkpoint, journal, run as run_lib
 
 
 def as_old(state):
   """The state as version 1 kept it: float weights."""
-  if not isinstance(state.model.weights, Weights):
+  if state.solutions[0].weights.dtype != np.int32:
     return state
-  weights = jnp.asarray(np.asarray(state.model.weights), jnp.float32) / 2**22
-  return state._replace(model=state.model._replace(weights=weights))
+  solutions = [
+    s._replace(weights=s.weights.astype(np.float32) / np.float32(2**22))
+    for s in state.solutions
+  ]
+  return dataclasses.replace(state, solutions=tuple(solutions))
 
 
 def from_old(arrays, cfg):

@@ -3,8 +3,6 @@
 `portable_reference` is plain Python: integers, fractions, single float operations.
 """
 
-import functools
-
 from hypothesis import given, settings, strategies as st
 import jax
 import jax.numpy as jnp
@@ -80,7 +78,7 @@ def test_a_fit_and_its_classes_are_those_of_the_reference(name):
   equal(s, state, expected)
   asked = np.concatenate([e, make_data(s, 40, dim, seed=1)[0]])
   classes = [reference.classify(s, expected, row) for row in asked.tolist()]
-  np.testing.assert_array_equal(lego.classify(cfg, state.model, asked), classes)
+  np.testing.assert_array_equal(lego.classify(state.model, asked), classes)
 
 
 @pytest.mark.parametrize("name", ["sqrt", "l2", "none", "sqrt, loud keys"])
@@ -90,10 +88,10 @@ def test_requests_end_in_the_digest_of_the_reference(name):
   samples = lego.make_samples(cfg, e, labels, ids)
   start = lego.select(samples, ids[:-4])
   state, _ = lego.fit(cfg, start)
-  state, _ = lego.unlearn(cfg, state, samples, [state.anchors[0], state.ids[-1]])
-  state, _ = lego.learn(cfg, state, samples, ids[-4:-1])
-  state, _ = lego.unlearn(cfg, state, samples, [state.ids[s.n]], defer=True)
-  state, _ = lego.heal(cfg, state, samples)
+  state, _ = lego.unlearn(state, samples, [state.anchors[0], state.ids[-1]])
+  state, _ = lego.learn(state, samples, ids[-4:-1])
+  state, _ = lego.unlearn(state, samples, [state.ids[s.n]], defer=True)
+  state, _ = lego.heal(state, samples)
   left = np.isin(ids, state.ids)
   assert left.sum() == count - 4
   expected = reference.fit(
@@ -116,14 +114,13 @@ def test_an_adapter_without_members_has_no_weights_and_no_vote():
   equal(s, state, expected)
   asked = np.array([[-1, -1, -1], [-0.9, -1, -0.9], [0.1, 0, 0], [1, 1, 1]], np.float32)
   classes = [reference.classify(s, expected, row) for row in asked.tolist()]
-  np.testing.assert_array_equal(lego.classify(cfg, state.model, asked), classes)
+  np.testing.assert_array_equal(lego.classify(state.model, asked), classes)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 9])
 def test_equal_scores_go_to_the_lower_adapter(dim):
   """Small integers tie often; negative codes and a key of zero may give -0 and +0."""
   s = S(2, 6, 4)
-  cfg = config_of(s)
   for seed in range(40):
     rng = np.random.default_rng([dim, seed])
     codes = rng.integers(-1, 2, (20, dim)).astype(np.int8)
@@ -131,7 +128,7 @@ def test_equal_scores_go_to_the_lower_adapter(dim):
     keys = rng.integers(-2, 3, (6, dim)).astype(np.int8)
     keys[rng.integers(6)] = 0
     want = [reference.find_route(s, keys.tolist(), x) for x in codes.tolist()]
-    got = routing.route_array(cfg, codes, keys)
+    got = jax.jit(routing.route, static_argnums=2)(codes, keys, s.k)
     np.testing.assert_array_equal(got, want)
     # One row outside of jit is another kernel, with another zero.
     one = routing.route(jnp.asarray(codes[:1]), jnp.asarray(keys), s.k)
@@ -243,5 +240,5 @@ def test_classes_under_jit_are_those_of_the_reference_away_from_boundaries(name)
   same = (codes == features.encode_array(cfg, asked)).all(axis=1)
   assert same.mean() > 0.95  # the others lie next to a rounding boundary
   want = [reference.classify(s, expected, row) for row in asked[same].tolist()]
-  got = jax.jit(functools.partial(lego.classify, cfg))(state.model, asked[same])
+  got = jax.jit(lego.classify)(state.model, asked[same])
   np.testing.assert_array_equal(got, want)

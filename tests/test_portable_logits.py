@@ -1,4 +1,4 @@
-"""Sums of integer logits are Python's integers, on the host and under `jit`."""
+"""Sums of integer logits are Python's integers, in groups and gathered."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from legonet_jax.core import logits
-from legonet_jax.core.weights import Weights
 
 
 def draw_logits(rng, dim, k, classes):
@@ -41,36 +40,45 @@ def draw_logits(rng, dim, k, classes):
   return w, codes.astype(np.int8), active.astype(np.int32), counted, sums
 
 
+FORMS = (logits.of_adapters, logits._gathered)
+
+
+def join(limbs):
+  total = 0
+  for limb in limbs:
+    total = total * 2**logits.LOW_BITS + np.asarray(limb).astype(object)
+  return total
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-  ("dim", "k"), [(1, 1), (3, 40), (512, 10), (1024, 3), (1025, 2), (1500, 40)]
+  ("dim", "k"), [(1, 1), (3, 40), (512, 10), (1024, 3), (1025, 2), (5, 600)]
 )
-def test_integer_logits_are_exact_on_the_host_and_under_jit(dim, k):
+def test_integer_logits_are_exact_in_groups_and_gathered(form, dim, k):
   rng = np.random.default_rng([dim, k])
   w, codes, active, counted, sums = draw_logits(rng, dim, k, classes=3)
-  on_host = logits.sum_on_host(Weights(w), codes, active, counted)
-  assert on_host.tolist() == sums
 
   @jax.jit
-  def on_device(w, codes, active, counted):
-    terms = logits.of_adapters(w, codes, active)
+  def add_up(w, codes, active, counted):
+    terms = form(w, codes, active)
     total = logits.sum_terms(*terms, counted)
     return *total, logits.find_largest(*total)
 
-  high, low, best = (np.asarray(a) for a in on_device(w, codes, active, counted))
-  assert (high.astype(object) * 2**logits.LOW_BITS + low).tolist() == sums
+  *limbs, best = (np.asarray(a) for a in add_up(w, codes, active, counted))
+  assert join(limbs).tolist() == sums
   assert best.tolist() == [z.index(max(z)) for z in sums]
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dim", [1024, 1501])
-def test_integer_logits_are_exact_where_every_byte_and_code_is_largest(dim):
+def test_integer_logits_are_exact_where_every_byte_and_code_is_largest(form, dim):
   w = np.full((1, 4, dim), 0x3F7F7F7F, np.int32)
   w[0, 1] *= -1
   w[0, 2, 1::2] = -0x3F808080
   w[0, 3] = 0x3F7F7F7F - np.arange(dim) % 2
   codes = np.full((2, dim), 127, np.int8)
   codes[1, 1::2] = -127
-  high, low = jax.jit(logits.of_adapters)(w, codes, np.zeros((2, 1), np.int32))
-  got = np.asarray(high).astype(object) * 2**logits.LOW_BITS + np.asarray(low)
+  got = join(jax.jit(form)(w, codes, np.zeros((2, 1), np.int32)))
   want = codes.astype(object) @ w[0].T.astype(object)
   assert got[:, 0].tolist() == want.tolist()
 
@@ -83,3 +91,27 @@ def test_the_lowest_class_wins_a_tie_of_integer_sums():
   high, low = jax.jit(logits.of_adapters)(w, codes, active)
   total = logits.sum_terms(high, low, jnp.ones((3, 2), bool))
   assert logits.find_largest(*total).tolist() == [1, 0, 0]
+
+
+def test_the_largest_of_sums_is_found_in_whatever_limb_they_differ():
+  sums = [[2**60, 2**60 + 1, 5], [-(2**60), -(2**60) + 2**21, -(2**60)], [-3, -3, -4]]
+  limbs = [[[s >> 40 for s in row] for row in sums]]
+  limbs += [[[(s >> b) % 2**20 for s in row] for row in sums] for b in (20, 0)]
+  assert logits.find_largest(*(jnp.asarray(a) for a in limbs)).tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 300])
+def test_stacked_models_and_stacked_samples_have_the_bits_of_single_calls(rows):
+  rng = np.random.default_rng(0)
+  w = rng.integers(-(2**28), 2**28, (3, 9, 4, 6)).astype(np.int32)
+  codes = rng.integers(-100, 100, (3, rows, 6)).astype(np.int8)
+  active = rng.integers(0, 9, (3, rows, 2)).astype(np.int32)
+  call = logits.of_adapters
+  for axes in ((0, 0, 0), (None, 0, 0), (0, None, None), (None, None, 0)):
+    args = [
+      a if x == 0 else a[0] for a, x in zip((w, codes, active), axes, strict=True)
+    ]
+    high, low = jax.jit(jax.vmap(call, axes))(*args)
+    for i in range(3):
+      one = [a[i] if x == 0 else a for a, x in zip(args, axes, strict=True)]
+      np.testing.assert_array_equal((high[i], low[i]), call(*one))

@@ -9,26 +9,29 @@ import textwrap
 
 from absl.testing import parameterized
 import chex
-from conftest import CLASSES, CONFIG, SGD, encodings
+from conftest import CLASSES, CONFIG, SGD, encodings, labels
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from legonet_jax.core import features, prediction
+import legonet_jax as lego
+from legonet_jax.core import features, placement, prediction
+from legonet_jax.core.config import for_prediction
 from legonet_jax.core.prediction import Model, predict
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-def model(seed=0, dead=()):
+def model(cfg=CONFIG, seed=0, dead=()):
   rng = np.random.default_rng(seed)
   n = CONFIG.num_adapters
   live = np.ones(n, bool)
   live[list(dead)] = False
   keys = features.encode_array(CONFIG, encodings(n, seed=5))
   weights = 3 * rng.normal(size=(n, CLASSES, keys.shape[1])).astype(np.float32)
-  return Model(jnp.asarray(keys), jnp.asarray(weights), jnp.asarray(live))
+  arrays = jnp.asarray(keys), jnp.asarray(weights), jnp.asarray(live)
+  return Model(for_prediction(cfg), *arrays)
 
 
 def oracle(cfg, m, e):
@@ -56,8 +59,8 @@ class PredictTest(chex.TestCase):
     self, aggregate, count, dead
   ):
     cfg = dataclasses.replace(CONFIG, aggregate=aggregate)
-    e, m = encodings(count, seed=7), model(dead=dead)
-    p = self.variant(lambda m, e: predict(cfg, m, e))(m, jnp.asarray(e))
+    e, m = encodings(count, seed=7), model(cfg, dead=dead)
+    p = self.variant(predict)(m, jnp.asarray(e))
     assert p.shape == (count, CLASSES)
     np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
 
@@ -65,7 +68,7 @@ class PredictTest(chex.TestCase):
   def test_prediction_composes_under_vmap_and_for_one_encoding(self):
     e, m = jnp.asarray(encodings(6, seed=8)), model()
     want = oracle(CONFIG, m, np.asarray(e))
-    mapped = self.variant(lambda e: jax.vmap(lambda x: predict(CONFIG, m, x))(e))
+    mapped = self.variant(lambda e: jax.vmap(lambda x: predict(m, x))(e))
     np.testing.assert_allclose(mapped(e), want, atol=1e-5)
     pairs = mapped(e.reshape(3, 2, -1)).reshape(6, -1)
     np.testing.assert_allclose(pairs, want, atol=1e-5)
@@ -74,7 +77,7 @@ class PredictTest(chex.TestCase):
 def test_fewer_live_adapters_than_k_share_the_mean_among_themselves():
   m = model(dead=range(1, CONFIG.num_adapters))
   e = encodings(4, seed=1)
-  p = np.asarray(predict(CONFIG, m, jnp.asarray(e)))
+  p = np.asarray(predict(m, jnp.asarray(e)))
   np.testing.assert_allclose(p.sum(1), 1, atol=1e-6)
   np.testing.assert_allclose(p, oracle(CONFIG, m, e), atol=1e-5)
 
@@ -82,59 +85,86 @@ def test_fewer_live_adapters_than_k_share_the_mean_among_themselves():
 def test_a_dead_adapter_is_never_activated():
   m = model(dead=(2, 5))
   codes = features.encode_features(CONFIG, jnp.asarray(encodings(200, seed=3)))
-  active = prediction.activate(CONFIG, m, codes)
+  active = prediction.activate(m, codes)
   assert not np.isin(np.asarray(active), (2, 5)).any()
 
 
 @pytest.mark.parametrize("aggregate", ["probs", "logits"])
 def test_a_host_array_of_any_length_is_predicted_by_two_executables(aggregate):
-  cfg, m = dataclasses.replace(CONFIG, aggregate=aggregate), model(dead=(1,))
-  prediction._probs_jitted.clear_cache()
-  for count in (0, 1, 5, 128, 129, 1024, 1025, 2100):
+  cfg = dataclasses.replace(CONFIG, aggregate=aggregate)
+  m = model(cfg, dead=(1,))
+  placement._whole.clear_cache()
+  for count in (0, 1, 5, 128, 129, 2048, 2049, 4100):
     e = encodings(count, seed=7)
-    p = prediction.predict_array(cfg, m, e)
+    p = prediction.predict_array(m, e)
     assert (p.shape, p.dtype) == ((count, CLASSES), np.float32)
     if count:
       np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
   other = dataclasses.replace(cfg, seed=5, key_noise=0.5, encoder="x", solver=SGD)
-  prediction.predict_array(other, m, encodings(3))
-  assert prediction._probs_jitted._cache_size() == 2
+  prediction.predict_array(model(other), encodings(3))
+  assert placement._whole._cache_size() == 2
 
 
 def test_what_has_no_part_in_a_prediction_changes_no_bit_of_it():
-  e, m = encodings(9, seed=3), model()
+  e = encodings(9, seed=3)
   other = dataclasses.replace(CONFIG, seed=5, key_noise=0.5, encoder="x", solver=SGD)
-  one, two = (prediction.predict_array(cfg, m, e) for cfg in (CONFIG, other))
+  one, two = (prediction.predict_array(model(cfg), e) for cfg in (CONFIG, other))
   np.testing.assert_array_equal(one, two)
   more = dataclasses.replace(CONFIG, top_k=CONFIG.top_k + 1)
-  assert not np.array_equal(prediction.predict_array(more, m, e), one)
+  assert not np.array_equal(prediction.predict_array(model(more), e), one)
 
 
 def test_numpy_and_jax_arrays_give_the_same_and_a_sweep_compiles_once():
   """As the README calls it: no `jit` of the caller's."""
-  prediction._probs_jitted.clear_cache()
+  placement._whole.clear_cache()
   e = encodings(300, seed=5)
   for seed in range(3):
     cfg = dataclasses.replace(CONFIG, seed=seed)
-    m = model()
-    p = predict(cfg, m, e)
+    m = model(cfg)
+    p = predict(m, e)
     assert isinstance(p, jax.Array)
-    np.testing.assert_allclose(p, predict(cfg, m, jnp.asarray(e)), atol=1e-6)
-    np.testing.assert_allclose(p[0], predict(cfg, m, e[0]), atol=1e-6)
+    np.testing.assert_allclose(p, predict(m, jnp.asarray(e)), atol=1e-6)
+    np.testing.assert_allclose(p[0], predict(m, e[0]), atol=1e-6)
     np.testing.assert_allclose(p, oracle(cfg, m, e), atol=1e-5)
   # A block of many rows, and one of few.
-  assert prediction._probs_jitted._cache_size() == 2
+  assert placement._whole._cache_size() == 2
+
+
+@pytest.mark.parametrize("solver", [lego.Ridge(), SGD])
+@pytest.mark.parametrize("aggregate", ["probs", "logits"])
+def test_codes_have_the_same_bits_on_the_host_under_jit_and_in_a_larger_program(
+  solver, aggregate
+):
+  cfg = dataclasses.replace(CONFIG, solver=solver, aggregate=aggregate)
+  samples = lego.make_samples(cfg, encodings(), labels())
+  m = lego.fit(cfg, samples)[0].model
+  for count in (1, 7, 300):
+    codes = features.encode_array(cfg, encodings(count, seed=4))
+    want = predict(m, codes)
+    np.testing.assert_array_equal(jax.jit(predict)(m, codes), want)
+    np.testing.assert_array_equal(predict(m, jnp.asarray(codes)), want)
+
+    def more(m, codes):
+      p = predict(m, jnp.flip(jnp.flip(codes, 1), 1)) * 2
+      return p / 2, p.sum()
+
+    np.testing.assert_array_equal(jax.jit(more)(m, codes)[0], want)
+    one_by_one = jax.jit(jax.vmap(predict, (None, 0)))(m, codes)
+    np.testing.assert_array_equal(one_by_one, want)
+    stacked = jax.tree.map(lambda a: jnp.stack([a, a]), m)
+    both = jax.jit(jax.vmap(predict, (0, None)))(stacked, codes)
+    np.testing.assert_array_equal(both[1], want)
 
 
 def test_the_logits_of_each_adapter_make_the_prediction():
   e, m = encodings(20, seed=2), model(dead=(1,))
-  z, share = prediction.adapter_logits(CONFIG, m, e)
+  z, share = prediction.adapter_logits(m, e)
   assert z.shape == (20, CONFIG.top_k, CLASSES)
   if CONFIG.aggregate == "logits":
     p = jax.nn.softmax(jnp.einsum("bk,bkc->bc", share, z))
   else:
     p = jnp.einsum("bk,bkc->bc", share, jax.nn.softmax(z))
-  np.testing.assert_allclose(p, predict(CONFIG, m, e), atol=1e-6)
+  np.testing.assert_allclose(p, predict(m, e), atol=1e-6)
 
 
 def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
@@ -150,14 +180,13 @@ def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
     e = encodings(4096, seed=1)
     whole = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec())
     split = NamedSharding(Mesh(jax.devices(), ("batch",)), PartitionSpec("batch"))
-    predict = jax.jit(lambda m, e: lego.predict(CONFIG, m, e))
+    predict = jax.jit(lego.predict)
     spread = jax.device_put(model, whole)
-    cfg, bare = placement.share(CONFIG, spread)
     def compile(rows, sharding, own):
       held = jax.device_put(e[:rows], sharding)
       if own:
         return placement._split.lower(
-          prediction.probs_of, cfg, split.mesh, "batch", bare, held)
+          prediction.probs_of, split.mesh, "batch", spread, held)
       return predict.lower(spread, held)
     def flops(*args):  # of one block: XLA counts the body of a loop once
       return compile(128, *args).compile().cost_analysis()["flops"]
@@ -167,10 +196,10 @@ def test_a_batch_that_is_split_over_eight_devices_costs_each_an_eighth():
     for word in ("all-gather", "all-to-all", "all-reduce", "collective-permute"):
       assert word not in text, word
     held = jax.device_put(e, split)
-    for p in (predict(spread, held), lego.predict(CONFIG, spread, held),
-              lego.predict(CONFIG, model, held)):
+    for p in (predict(spread, held), lego.predict(spread, held),
+              lego.predict(model, held)):
       assert p.sharding.is_equivalent_to(split, 2), p.sharding
-      want = lego.predict(CONFIG, model, e)
+      want = lego.predict(model, e)
       np.testing.assert_allclose(p, want, atol=1e-6)
     print(max(inside, outside) / all_of_it)
   """)

@@ -1,9 +1,12 @@
 """The README does what it says."""
 
+import functools
 import pathlib
 import re
 
 from conftest import encodings, labels
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import legonet_jax as lego
@@ -32,6 +35,31 @@ def test_the_ten_lines_of_api_run_as_written():
   exec(small, names)
   assert names["probs"].shape == (5, 10)
   assert set(names["state"].ids) == {*range(80), 90, 91, 92} - {17, 42}
+
+
+def test_the_program_in_ten_lines_runs_as_written_and_gives_the_same_bits():
+  code = next(block for block in blocks("python") if "functional" in block)
+  cfg = lego.LegoConfig(num_classes=3, num_adapters=8, top_k=2)
+  names = {
+    "cfg": cfg,
+    "N": 60,
+    "samples": lego.make_samples(cfg, encodings(), labels()),
+    "rows": jnp.asarray([5]),
+    "stream": jnp.asarray([[7], [9], [30]]),
+    "seeds": jnp.arange(2),
+    "masks": jnp.ones((2, 60), bool).at[1, 20:].set(False),
+    "test_encodings": encodings(5, seed=1),
+    "functools": functools,
+    "jax": jax,
+    "jnp": jnp,
+  }
+  exec(code, names)
+  host, _ = lego.fit(
+    cfg, lego.select(names["samples"], np.delete(range(60), [5, 7, 9, 30]))
+  )
+  np.testing.assert_array_equal(names["state"].weights, host.model.weights)
+  assert names["shadows"].weights.shape == (2, 8, 3, 7)
+  assert names["probs"].shape == (5, 3)
 
 
 def test_ci_runs_the_test_command_of_the_readme():

@@ -19,8 +19,8 @@ from legonet_jax.baselines import (
   rnc_learner,
   sisa,
 )
-from legonet_jax.core.digest import digest_tree
 from legonet_jax.encoder import ImageEncoder, resnet
+from legonet_jax.host.digest import digest_tree
 
 RNC = RncConfig(3, ImageEncoder("small", 32), epochs=1, batch_size=8, seed=1)
 

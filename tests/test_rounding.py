@@ -294,4 +294,4 @@ def test_real_adapters_of_the_embedded_data_are_correctly_rounded():
       samples.codes[mine], samples.labels[mine], classes, cfg.solver.exact_penalty
     )
     expected, _ = oracle.round_exactly(problem)
-    np.testing.assert_array_equal(state.model.weights.rows[j], expected)
+    np.testing.assert_array_equal(state.solutions[j].weights, expected)

@@ -67,26 +67,28 @@ def test_ties_go_to_the_lower_index(seed):
 def test_a_sample_is_routed_alike_in_every_batch_and_place():
   rng = np.random.default_rng(4)
   codes, keys = random_codes(rng, 1500, 64, 100), random_codes(rng, 8, 64, 100)
-  whole = routing.route_array(CONFIG, codes, keys)
+  route = jax.jit(routing.route, static_argnums=2)
+  whole = np.asarray(route(codes, keys, 2))
   order = rng.permutation(1500)
-  np.testing.assert_array_equal(
-    routing.route_array(CONFIG, codes[order], keys), whole[order]
-  )
+  np.testing.assert_array_equal(route(codes[order], keys, 2), whole[order])
   for rows in (slice(0, 1), slice(1000, 1100), slice(1499, 1500)):
-    np.testing.assert_array_equal(
-      routing.route_array(CONFIG, codes[rows], keys), whole[rows]
-    )
+    np.testing.assert_array_equal(route(codes[rows], keys, 2), whole[rows])
   vmapped = jax.vmap(lambda c: routing.route(c, jnp.asarray(keys), 2))
   np.testing.assert_array_equal(vmapped(jnp.asarray(codes[:50])), whole[:50])
 
 
-def test_routing_any_number_of_samples_holds_one_block_of_scores():
-  keys = random_codes(np.random.default_rng(0), 8, 9)
-  routing._route_block.clear_cache()
-  for count in (0, 1, 1024, 5000):
-    routes = routing.route_array(CONFIG, np.ones((count, 9), np.int8), keys)
-    assert routes.shape == (count, CONFIG.top_k)
-  assert routing._route_block._cache_size() <= 2  # a large and a small block
+@pytest.mark.parametrize("count", [1, 1024, 2500])
+def test_rows_are_routed_in_blocks_of_scores_and_only_where_needed(count):
+  rng = np.random.default_rng(count)
+  codes, keys = random_codes(rng, count, 9), random_codes(rng, 8, 9)
+  present, need = rng.random(8) < 0.8, rng.random(count) < 0.7
+  old = rng.integers(0, 8, (count, CONFIG.top_k)).astype(np.int32)
+  route = jax.jit(routing.route_rows, static_argnums=0)
+  args = (CONFIG, codes, keys, present, need, old)
+  among = np.flatnonzero(present)
+  want = among[oracle(codes, keys[among], CONFIG.top_k)]
+  np.testing.assert_array_equal(route(*args), np.where(need[:, None], want, old))
+  assert f"f32[{routing.LARGEST_BLOCK},8]" in str(route.trace(*args).jaxpr)
 
 
 def test_scores_ask_for_full_precision_where_the_default_would_round():

@@ -1,5 +1,6 @@
 """Cheats and damage are found, and repaired where that can be proved."""
 
+import dataclasses
 import json
 import shutil
 
@@ -21,8 +22,8 @@ from run_world import (
   unlearn,
 )
 
-from legonet_jax.core.digest import digest
-from legonet_jax.core.state import from_arrays, to_arrays
+from legonet_jax.host.digest import digest
+from legonet_jax.host.state import from_arrays, to_arrays
 from legonet_jax.runs import (
   checkpoint,
   journal,
@@ -64,8 +65,8 @@ def test_verify_catches_parameters_that_were_not_retrained(path):
   do(path, unlearn(IDS[20:21]))
 
   def keep_weights(state):
-    assert np.any(np.asarray(state.model.weights) != np.asarray(old.model.weights))
-    return state._replace(model=state.model._replace(weights=old.model.weights))
+    assert np.any(state.weights != old.weights)
+    return dataclasses.replace(state, solutions=old.solutions)
 
   forge(path, keep_weights)
   assert not fails(path)  # nothing but training shows it
@@ -82,7 +83,7 @@ def test_verify_catches_a_sample_that_was_only_hidden(path):
     arrays = to_arrays(state)
     routes = arrays["routes"].copy()
     routes[0] = routes[0][::-1]
-    return from_arrays({**arrays, "routes": routes})
+    return from_arrays({**arrays, "routes": routes}, CONFIG)
 
   forge(path, reroute)
   assert "members" in fails(path)

@@ -34,7 +34,8 @@ from run_world import (
 )
 
 import legonet_jax as lego
-from legonet_jax.core.digest import digest
+from legonet_jax.host.digest import digest
+from legonet_jax.host.state import from_arrays, to_arrays
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   certificate as certificate_lib,
@@ -232,11 +233,10 @@ def test_a_certificate_in_the_run_goes_with_the_state_it_is_about(path, capsys):
 
 def test_all_masked_is_said_and_not_answered(path, capsys):
   run = run_lib.load(path)
-  model = run.state.model._replace(live=jnp.zeros(CONFIG.num_adapters, bool))
-  assert lego.predict(CONFIG, model, jnp.ones((1, 7))).shape == (1, 3)
-  state = run.state._replace(
-    model=model._replace(weights=jnp.zeros_like(model.weights))
-  )
+  arrays = to_arrays(run.state)
+  blank = {name: np.zeros_like(arrays[name]) for name in ("live", "weights")}
+  state = from_arrays({**arrays, **blank}, run.cfg)
+  assert lego.predict(state, jnp.ones((1, 7))).shape == (1, 3)
   manifest = run.manifest._replace(digest=digest(state), number=9, masked=8)
   checkpoint.save(path / "checkpoints", state, manifest, callbacks.no_step)
   code, _, err = run_cli(capsys, "evaluate", path)

@@ -26,7 +26,7 @@ from runs_world import (
 
 import legonet_jax as lego
 from legonet_jax import errors
-from legonet_jax.core.state import from_arrays, to_arrays
+from legonet_jax.host.state import from_arrays, to_arrays
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   journal,
@@ -44,7 +44,7 @@ def test_a_checkpoint_brings_back_every_bit(path, state):
     back = to_arrays(run.state)[name]
     assert back.dtype == array.dtype
     np.testing.assert_array_equal(back, array)
-  assert lego.digest(from_arrays(to_arrays(state))) == lego.digest(state)
+  assert lego.digest(from_arrays(to_arrays(state), state.cfg)) == lego.digest(state)
 
 
 def test_each_request_ends_in_a_refit_and_all_of_them_too(path):
@@ -92,7 +92,7 @@ def test_deferred_answers_come_only_from_adapters_of_a_refit(path, wanted):
   z = np.einsum("bd,bkcd->bkc", x, np.asarray(refit.model.weights)[nearest])
   e = np.exp(z - z.max(-1, keepdims=True))
   expected = (e / e.sum(-1, keepdims=True)).mean(axis=1)
-  got = lego.predict(CONFIG, run.state.model, lego.core.prediction.jnp.asarray(queries))
+  got = lego.predict(run.state.model, lego.core.prediction.jnp.asarray(queries))
   np.testing.assert_allclose(got, expected, atol=1e-5)
 
   assert run.manifest.masked > 0

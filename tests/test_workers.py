@@ -69,7 +69,7 @@ def test_the_number_of_workers_changes_no_bit(monkeypatch, solver):
   for number in (1, 2, 3):
     monkeypatch.setattr(parallel, "count", lambda number=number: number)
     state, _ = lego.fit(cfg, samples)
-    found.add(lego.digest(lego.unlearn(cfg, state, samples, state.ids[[0, 9]])[0]))
+    found.add(lego.digest(lego.unlearn(state, samples, state.ids[[0, 9]])[0]))
   assert len(found) == 1
 
 

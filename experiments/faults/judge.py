@@ -15,7 +15,7 @@ from experiments.faults.ends import Asked
 from experiments.faults.scenarios import Scenario
 from experiments.faults.world import EVERYONE, World
 from legonet_jax import errors
-from legonet_jax.core import digest
+from legonet_jax.host import digest
 from legonet_jax.runs import (
   checkpoint,
   requests as requests_lib,

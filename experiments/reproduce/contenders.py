@@ -19,8 +19,8 @@ from legonet_jax.baselines import (
   rnc_learner,
   sisa,
 )
+from legonet_jax.core.balance import balance
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.membership import balance
 from legonet_jax.core.prediction import predict_array
 
 Recipe = Mapping[str, Any]  # by strategy, all that it is run with
@@ -40,8 +40,8 @@ def build_lego(bench: Bench, data: Data, recipe: Recipe) -> Contender:
   return Contender(
     data,
     lambda ids: lego.fit(cfg, lego.select(samples, ids))[0],
-    {"retrain": lambda state, gone, _: lego.unlearn(cfg, state, samples, gone)[0]},
-    lambda state, encodings: predict_array(cfg, state.model, encodings),
+    {"retrain": lambda state, gone, _: lego.unlearn(state, samples, gone)[0]},
+    lambda state, encodings: predict_array(state.model, encodings),
     lego.digest,
     balance=lambda state: balance(state.sizes)._asdict(),
     anchors=lambda state: state.anchors,

@@ -160,7 +160,7 @@ def run_explain(bench: Bench, settings: CellSettings) -> Result:
       row = {"n": n, "k": k, "solver": settings["solver"]}
       row["penalty"] = getattr(solver, "penalty", None)
       row["train_size"] = info.balance.median
-      row["test"] = common.accuracy(cfg, state, test)
+      row["test"] = common.accuracy(state, test)
       rows.append({**row, "single": _measure_single(cfg, state, test)})
   return {"rows": rows}
 

@@ -8,7 +8,6 @@ shard is trained again, as in SISA; LegoNet's `Ridge` subtracts instead.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 from legonet_jax.baselines.learner import Learner
@@ -16,8 +15,8 @@ from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.model import Model
 from legonet_jax.core.prediction import predict_array
-from legonet_jax.core.requests import fit
 from legonet_jax.core.samples import Samples, select
+from legonet_jax.host.requests import fit
 
 
 def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
@@ -37,4 +36,4 @@ def linear_learner(cfg: LegoConfig, samples: Samples) -> Learner:
     del model, stream, share
     return fit(one, select(samples, ids))[0].model
 
-  return Learner(lambda stream: None, train, functools.partial(predict_array, one))
+  return Learner(lambda stream: None, train, predict_array)

@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
 from legonet_jax.baselines.learner import AnyModel, Learner
-from legonet_jax.core.digest import digest_tree
 from legonet_jax.core.ids import Ids, hash_ids
 from legonet_jax.core.samples import check_ids
+from legonet_jax.host.digest import digest_tree
 
 # Slices need a hash of their own; with the shards' hash they would depend on the shard.
 _SLICE_SALT = 1 << 40

@@ -14,7 +14,7 @@ def answer(
 ) -> NDArray[np.float32]:
   """Class probabilities [m, C] of the rows' encodings [m, d]."""
   _check_live(run)
-  return lego.core.prediction.predict_array(run.cfg, run.state.model, rows.encodings)
+  return lego.core.prediction.predict_array(run.state, rows.encodings)
 
 
 def classify(
@@ -22,11 +22,11 @@ def classify(
 ) -> NDArray[np.int32]:
   """Classes [m] of the rows' encodings [m, d]: of a run of `Ridge`, exact."""
   _check_live(run)
-  return lego.core.prediction.classify_array(run.cfg, run.state.model, rows.encodings)
+  return lego.core.prediction.classify_array(run.state, rows.encodings)
 
 
 def _check_live(run: lego.runs.run.Run) -> None:
-  if not np.asarray(run.state.model.live).any():
+  if not run.state.live.any():
     raise errors.RunError(
       "all adapters are masked, so there is nothing to answer from; run `legonet heal`"
     )

@@ -164,7 +164,7 @@ def _accuracy_on(
   def accuracy(
     state: lego.LegoState, forgotten: NDArray[np.int64] | None = None
   ) -> Any:
-    right = lego.core.prediction.classify_array(cfg, state.model, both) == truth
+    right = lego.core.prediction.classify_array(state.model, both) == truth
     right_train, right_test = right[: len(train.ids)], right[len(train.ids) :]
     if forgotten is None:
       return {"test": float(right_test.mean())}
@@ -193,7 +193,7 @@ def _forget(
   start = time.perf_counter()
   with console.bar("forget", quiet=quiet) as progress:
     for done, ids in enumerate(requests, 1):
-      state, info = lego.unlearn(cfg, state, samples, ids)
+      state, info = lego.unlearn(state, samples, ids)
       infos.append(info)
       progress(done, len(requests))
   seconds = time.perf_counter() - start

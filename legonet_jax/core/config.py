@@ -3,10 +3,9 @@
 Symbols of the paper: n = `num_adapters`, k = `top_k`, ξ = `key_noise`.
 """
 
-from collections.abc import Callable
 import dataclasses
 import functools
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,6 @@ from legonet_jax import errors
 from legonet_jax.core.plain import make_plain
 from legonet_jax.io import hashing
 
-T = TypeVar("T")
 KeyPolicy = Literal["replace", "given", "keep"]
 FeatureMap = Literal["auto", "sqrt", "l2", "none"]
 Aggregate = Literal["auto", "probs", "logits"]
@@ -36,35 +34,6 @@ def _default_solver() -> Any:
   from legonet_jax.solvers.ridge import Ridge
 
   return Ridge()
-
-
-def _remember(function: Callable[["LegoConfig"], T]) -> Callable[["LegoConfig"], T]:
-  """Caches a function of settings; 1 and 1.0 are equal, but not the same settings."""
-  cached = functools.lru_cache(lambda cfg, text: function(cfg))
-
-  @functools.wraps(function)
-  def call(cfg: "LegoConfig") -> T:
-    return cached(cfg, repr(cfg))
-
-  return call
-
-
-@dataclasses.dataclass(frozen=True)
-class _AnySolver:
-  """Stands for any solver where only the unit of its logits matters."""
-
-  feature_map: ClassVar[str] = "l2"
-  aggregate: ClassVar[str] = "probs"
-  unit_of: Any = None
-
-  def logit_unit(self, dim: int) -> float:
-    """The solver's own."""
-    unit: float = self.unit_of.logit_unit(dim)
-    return unit
-
-  def train(self, *_: Any) -> None:
-    """Is never called."""
-    raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +119,7 @@ def is_portable(cfg: LegoConfig) -> bool:
   return bool(getattr(cfg.solver, "portable", False))
 
 
-@_remember
+@functools.lru_cache(maxsize=256)
 def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
   """`cfg` with stand-ins for all settings that do not affect training one adapter.
 
@@ -162,23 +131,30 @@ def for_one_adapter(cfg: LegoConfig) -> LegoConfig:
   )
 
 
-@_remember
-def for_prediction(cfg: LegoConfig) -> LegoConfig:
-  """`cfg` with stand-ins for all settings that do not affect a prediction.
+@functools.lru_cache(maxsize=256)
+def for_routes(cfg: LegoConfig) -> LegoConfig:
+  """`cfg` with stand-ins for all settings that do not affect anchors, keys and routes.
 
-  The shapes of the arrays hold n. The encoder stays, because
-  `prediction.check_settings` compares it with the model's.
+  The seed does, but as an array.
   """
   return dataclasses.replace(
-    for_one_adapter(cfg),
-    num_adapters=cfg.top_k,
-    top_k=cfg.top_k,
-    encoder=cfg.encoder,
-    solver=_AnySolver(cfg.solver if is_portable(cfg) else None),
+    cfg, num_classes=2, seed=0, encoder="", aggregate="logits", solver=_default_solver()
   )
 
 
-@_remember
+@functools.lru_cache(maxsize=256)
+def for_prediction(cfg: LegoConfig) -> LegoConfig:
+  """`cfg` with stand-ins for all settings that do not affect a prediction."""
+  return dataclasses.replace(
+    cfg,
+    seed=0,
+    key_policy="replace",
+    key_noise=0.0,
+    encoder="",
+    solver=cfg.solver if is_portable(cfg) else _default_solver(),
+  )
+
+
 def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of all settings, by which a state recognises its own."""
   # Free fields cannot change the weights, so a stand-in hides their value.
@@ -189,7 +165,6 @@ def fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   )
 
 
-@_remember
 def sample_fingerprint(cfg: LegoConfig) -> NDArray[np.uint8]:
   """A fingerprint [32] of the settings that samples are made with."""
   return _sha256((cfg.encoder, cfg.feature_map, cfg.feature_range, cfg.num_classes))

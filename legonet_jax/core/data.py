@@ -9,12 +9,7 @@ come from the sample's id.
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-
-from legonet_jax import errors
-from legonet_jax.core import ids as ids_lib
-from legonet_jax.core.samples import Samples
 
 # The high word of an id is below 2^31.
 NO_ID = np.uint32(0xFFFFFFFF)
@@ -33,28 +28,6 @@ class Data(NamedTuple):
   codes: jax.Array
   labels: jax.Array
   ids: jax.Array
-
-
-def make_data(samples: Samples, rows: int | None = None) -> Data:
-  """The samples on the device, in the order of their ids.
-
-  Args:
-    samples: N samples, from `make_samples`.
-    rows: how many rows the table has, at least N; N if not given.
-  """
-  count = len(samples.ids)
-  more = 0 if rows is None else rows - count
-  if more < 0:
-    raise errors.SampleError(
-      f"{count} samples do not fit in {rows} rows; give at least as many rows"
-    )
-  return Data(
-    jnp.asarray(np.pad(samples.codes, ((0, more), (0, 0)))),
-    jnp.asarray(np.pad(samples.labels, (0, more))),
-    jnp.asarray(
-      np.pad(ids_lib.to_words(samples.ids), ((0, more), (0, 0)), constant_values=NO_ID)
-    ),
-  )
 
 
 def is_sample(data: Data) -> jax.Array:

@@ -42,12 +42,12 @@ def exchange(
     **where: `lanes` and `axis_name`, as for `update`.
   """
   axis_name = where.get("axis_name")
-  plain, near = look(data, state, rows, come=come, axis_name=axis_name)
+  plain, near = look(data, state, rows, jnp.bool_(come), axis_name=axis_name)
   mask = state.retained.at[rows].set(come, mode="drop")
 
   def few() -> tuple[State, Info]:
     call = _few_in_place if donate else _few
-    found: tuple[State, Info] = call(data, state, rows, near, come=come, **where)
+    found: tuple[State, Info] = call(data, state, rows, near, jnp.bool_(come), **where)
     return found
 
   def whole() -> tuple[State, Info]:
@@ -59,13 +59,13 @@ def exchange(
   return few() if plain else whole()
 
 
-@functools.partial(jax.jit, static_argnames=("come", "axis_name"))
+@functools.partial(jax.jit, static_argnames="axis_name")
 def look(
   data: Data,
   state: State,
   rows: jax.Array,
+  come: jax.Array,
   *,
-  come: bool,
   axis_name: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Whether no key moves and all statistics can be mended, and routes [R, k] of `rows`.
@@ -82,11 +82,9 @@ def look(
     valid = (rows == at) & ~again & (state.retained[at] != come)
     there = is_sample(data)[at]
     present = state.names[:, 0] != NO_ID
-    if come:
-      valid = valid & there
-      near = routing.route_among(cfg, data.codes[at], state.keys, present)
-    else:
-      near = state.routes[at]
+    valid = valid & (there | ~come)
+    found = routing.route_among(cfg, data.codes[at], state.keys, present)
+    near = jnp.where(come, found, state.routes[at])
     plain = jnp.all(there | ~valid)
     if cfg.key_policy != "given":  # `keep` has anchors for good once it has them all
       plain = plain & present[-1]
@@ -106,61 +104,91 @@ def _touched(near: jax.Array, n: int) -> jax.Array:
   return jnp.zeros(n + 1, bool).at[near.ravel()].set(True)[:n]
 
 
+def move(
+  data: Data,
+  state: State,
+  rows: jax.Array,
+  near: jax.Array,
+  come: jax.Array,
+  *,
+  few: bool,
+) -> tuple[State, Work]:
+  """Routes and sizes with `rows` [R] gone or there, under the same keys.
+
+  Args:
+    data: the table.
+    state: the state before.
+    rows: int32.
+    near: [R, k] their routes, from `look`.
+    come: whether they come.
+    few: whether training mends sums, so that it has to read only these rows.
+
+  Returns:
+    The new state, its weights still those of the old one, and what training reads.
+  """
+  n, count = state.cfg.num_adapters, len(state.retained)
+  to = jnp.where((near < n).any(axis=1), rows, count)
+  none = jnp.full_like(near, n)
+  routes = state.routes.at[to].set(jnp.where(come, near, none), mode="drop")
+  moves = jnp.zeros(n + 1, jnp.int32).at[near.ravel()].add(jnp.where(come, 1, -1))
+  lost: jax.Array | None = None
+  won: jax.Array | None = None
+  if few:
+    lost, won = jnp.where(come, none, near), jnp.where(come, near, none)
+    at = jnp.clip(rows, 0, count - 1)
+    table: Data = jax.tree.map(lambda a: a[at], data)
+    order, known = jnp.arange(len(rows), dtype=jnp.int32), near
+  else:
+    table, known = data, routes
+    order = ids_lib.sort_by_hash(state.seed, data.ids, state.order)
+  new = dataclasses.replace(
+    state,
+    order=state.order if few else order,
+    retained=state.retained.at[to].set(come, mode="drop"),
+    routes=routes,
+    sizes=state.sizes + moves[:n],
+  )
+  work = Work(
+    table, order, known, lost, won, state.seed, state.options, state.names, new.sizes,
+    jnp.int32(0), None, None,
+  )  # fmt: skip
+  return new, work
+
+
 def _exchange_few(
   data: Data,
   state: State,
   rows: jax.Array,
   near: jax.Array,
+  come: jax.Array,
   *,
-  come: bool,
   lanes: int | None = None,
   axis_name: str | None = None,
 ) -> tuple[State, Info]:
   """`exchange` under the same keys, of rows [R] with the routes `near` [R, k]."""
-  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
+  cfg, n, few = state.cfg, state.cfg.num_adapters, keeps(state.cfg)
   with flags.pinned():
-    valid = (near < n).any(axis=1)
-    to = jnp.where(valid, rows, count)
-    none = jnp.full_like(near, n)
-    routes = state.routes.at[to].set(near if come else none, mode="drop")
-    moves = jnp.zeros(n + 1, jnp.int32).at[near.ravel()].add(1 if come else -1)
-    sizes = state.sizes + moves[:n]
+    new, work = move(data, state, rows, near, come, few=few)
     first, mine = own(state, axis_name)
     touched = _touched(near, n)[mine]
     (jobs,) = jnp.nonzero(touched, size=min(len(mine), near.size), fill_value=len(mine))
     held = jax.tree.map(lambda a: a[jobs], state.solutions)  # beyond m, the last
-    few = keeps(cfg)
-    if few:  # the rows are all that has to be read
-      at = jnp.clip(rows, 0, count - 1)
-      table: Data = jax.tree.map(lambda a: a[at], data)
-      order, known = jnp.arange(len(rows), dtype=jnp.int32), near
-    else:
-      table, known = data, routes
-      order = ids_lib.sort_by_hash(state.seed, data.ids, state.order)
-    lost, won = (none, near) if come else (near, none)
-    work = Work(
-      table, order, known, lost, won, state.seed, state.options, state.names, sizes,
-      first, held.statistics, jnp.ones(len(jobs), bool),
-    )  # fmt: skip
+    work = work._replace(
+      first=first, statistics=held.statistics, mendable=jnp.ones(len(jobs), bool)
+    )
     place = jnp.arange(len(jobs), dtype=jnp.int32)
     number = jnp.sum(touched, dtype=jnp.int32)
     found = training.run(cfg, lanes, False, few, work, jobs, place, number, held)
     solutions = jax.tree.map(
       lambda whole, new: whole.at[jobs].set(new, mode="drop"), state.solutions, found
     )
-    sound = (sizes[mine] > 0) & (solutions.undecided >= 0)
+    sound = (new.sizes[mine] > 0) & (solutions.undecided >= 0)
     new = dataclasses.replace(
-      state,
-      order=state.order if few else order,
-      retained=state.retained.at[to].set(come, mode="drop"),
-      routes=routes,
-      sizes=sizes,
-      live=jnp.where(touched, sound, state.live),
-      solutions=solutions,
+      new, live=jnp.where(touched, sound, state.live), solutions=solutions
     )
     return new, report(new, touched & sound, jnp.zeros(n, bool), mine, axis_name)
 
 
-_STATIC = ("come", "lanes", "axis_name")
+_STATIC = ("lanes", "axis_name")
 _few = jax.jit(_exchange_few, static_argnames=_STATIC)
 _few_in_place = jax.jit(_exchange_few, static_argnames=_STATIC, donate_argnames="state")

@@ -38,6 +38,14 @@ def hash_ids(seed: int, ids: Ids) -> NDArray[np.uint64]:
   return _mix(_mix(ids.astype(np.uint64)) ^ salt)
 
 
+def locate(table: Ids, wanted: Ids) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+  """Rows [m] of ids `wanted` [m] in the sorted `table` [N], and which it has [m]."""
+  if not len(table):
+    return np.zeros(len(wanted), np.intp), np.zeros(len(wanted), bool)
+  rows = np.minimum(np.searchsorted(table, wanted), len(table) - 1)
+  return rows, table[rows] == wanted
+
+
 def find(table: Ids, wanted: Ids, what: str = "sample") -> NDArray[np.intp]:
   """Rows [m] of `wanted` [m] in the sorted `table`; UnknownIdError if one is missing.
 
@@ -46,9 +54,7 @@ def find(table: Ids, wanted: Ids, what: str = "sample") -> NDArray[np.intp]:
     wanted: [m].
     what: the kind of thing that the table lists, for the message.
   """
-  rows = np.searchsorted(table, wanted)
-  hit = rows < len(table)
-  hit[hit] = table[rows[hit]] == wanted[hit]
+  rows, hit = locate(table, wanted)
   if not hit.all():
     raise errors.UnknownIdError(
       f"no {what} has id {wanted[~hit][0]}; check the request's ids"
@@ -70,6 +76,12 @@ def fold_in_id(seed: ArrayLike, stream: int, words: jax.Array) -> jax.Array:
 def to_words(ids: Ids) -> NDArray[np.uint32]:
   """Ids [m] as their high and low 32 bits [m, 2], which jax can hold without x64."""
   return np.stack([ids >> 32, ids & 0xFFFFFFFF], axis=-1).astype(np.uint32)
+
+
+def from_words(words: NDArray[np.uint32]) -> Ids:
+  """Ids [m] from their high and low 32 bits [m, 2]."""
+  wide = words.astype(np.int64)
+  return wide[:, 0] << 32 | wide[:, 1]
 
 
 def hash_words(seed: ArrayLike, words: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -159,20 +171,13 @@ def threefry(key: _Words, counter: _Words) -> _Words:
   return x, y
 
 
-def draw_bytes(seed: int, stream: int, ids: Ids, count: int) -> NDArray[np.uint8]:
-  """Random bytes [m, count, 8] of ids [m]: the same on every machine, by definition.
-
-  Id i has the key a_i = threefry((seed, stream), (high, low half of i)), and the bytes
-  at t are those of threefry(a_i, (0, t)).
-  """
-  words = draw_words(np.uint32(seed), stream, to_words(ids), count, np)
-  return np.stack(words, axis=-1).astype("<u4").view(np.uint8)
-
-
 def draw_words(
   seed: ArrayLike, stream: int, words: Any, count: int, xp: Any = jnp
 ) -> _Words:
-  """The bytes of `draw_bytes` as two arrays of 32-bit words [m, count] each.
+  """Random bits of ids [m], the same on every machine: two words [m, count] each.
+
+  Id i has the key a_i = threefry((seed, stream), (high, low half of i)), and the words
+  at t are those of threefry(a_i, (0, t)).
 
   Args:
     seed: uint32; may be traced.

@@ -20,8 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from legonet_jax import errors
 from legonet_jax.core import features, ids as ids_lib
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.ids import Ids
-from legonet_jax.core.samples import Samples, rows_of
 
 _PER_SIGMA = 80265  # 2^24 / 209.02
 
@@ -35,23 +33,6 @@ def check_count(cfg: LegoConfig, samples: int) -> None:
     )
 
 
-def choose_anchors(cfg: LegoConfig, ordered_ids: Ids) -> Ids:
-  """Ids of x*_1 ... x*_n [n]: the first n of `ordered_ids` [N], in hash order."""
-  check_count(cfg, len(ordered_ids))
-  return ordered_ids[: cfg.num_adapters].copy()
-
-
-def keys_from_anchors(
-  cfg: LegoConfig, samples: Samples, anchors: Ids
-) -> NDArray[np.int8]:
-  """K [n, d] int8, in code units: an anchor's codes plus ξ_j, rounded."""
-  codes = samples.codes[rows_of(samples, anchors)]
-  dim = codes.shape[1]
-  m = features.levels(cfg, dim)
-  keys = np.clip(codes + draw_noise(cfg, anchors, dim), -m, m)
-  return _check(cfg, keys.astype(np.int8))
-
-
 def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
   """K [n, d] int8 from the caller's keys, which are points in encoding space."""
   points = np.asarray(keys)
@@ -60,19 +41,7 @@ def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
       f"keys have shape {points.shape}; {cfg.num_adapters} adapters on encodings of"
       f" width {dim} need ({cfg.num_adapters}, {dim})"
     )
-  return _check(cfg, features.encode_array(cfg, points))
-
-
-def draw_noise(cfg: LegoConfig, anchors: Ids, dim: int) -> NDArray[np.int64]:
-  """ξ [n, d], integers of the standard deviation σ = `key_noise` in code units.
-
-  T, the sum of eight random bytes less its mean, has the standard deviation 209.02 and
-  nearly a normal distribution; ξ = round(σ T / 209.02), in integer arithmetic.
-  """
-  drawn = ids_lib.draw_bytes(cfg.seed, ids_lib.KEY_STREAM, anchors, dim)
-  t = drawn.sum(axis=-1, dtype=np.int64) - 1020
-  noise: NDArray[np.int64] = (t * _noise_factor(cfg, dim) + (1 << 23)) >> 24
-  return noise
+  return check(cfg, features.encode_array(cfg, points))
 
 
 def _noise_factor(cfg: LegoConfig, dim: int) -> int:
@@ -84,7 +53,12 @@ def _noise_factor(cfg: LegoConfig, dim: int) -> int:
 def make_keys(
   cfg: LegoConfig, seed: jax.Array, codes: jax.Array, words: jax.Array
 ) -> jax.Array:
-  """`keys_from_anchors` under jit: K [n, d] int8 of anchors' codes and id words."""
+  """K_j = x*_j + ξ_j [n, d] int8, in code units, of anchors' codes and id words.
+
+  ξ are integers of the standard deviation σ = `key_noise` in code units. T, the sum of
+  eight random bytes less its mean, has the standard deviation 209.02 and nearly a
+  normal distribution; ξ = round(σ T / 209.02), in integer arithmetic.
+  """
   dim = codes.shape[1]
   drawn = ids_lib.draw_words(seed, ids_lib.KEY_STREAM, words, dim)
   parts = [(w >> (8 * i)) & np.uint32(255) for w in drawn for i in range(4)]
@@ -104,7 +78,7 @@ def are_exact(cfg: LegoConfig, keys: jax.Array) -> jax.Array:
   return jnp.all(norm2 <= most)
 
 
-def _check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
+def check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
   """Returns `keys`; raises if a score with them might not be exact (see `features`)."""
   norm2 = (keys.astype(np.int64) ** 2).sum(axis=1).max()
   if norm2 > _largest_norm2(cfg, keys.shape[1]):

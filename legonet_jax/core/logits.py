@@ -1,80 +1,190 @@
-r"""z = W_z' x of the activated adapters: exact integers, or floats.
+r"""z = W_j' x of the activated adapters: exact integers, or floats.
 
 Weights of `Ridge` and codes are integers, so a logit Σ W x is an integer too, and so is
 the sum over the k activated adapters: the same on every machine, and so is the class
 with the largest sum (the lowest index wins a tie). Probabilities are a float view.
 
-On the host, float64 products are exact: by Cauchy-Schwarz every partial sum is at most
-||W|| ||x|| < 2^31 · 2^12. On a device without float64, W is split into bytes: float32
-holds the sums over 1,024 products of a byte and a code exactly, and two int32 numbers
-hold a whole sum.
+A product of a pair (sample, adapter) reads all of W_j, so on a CPU the pairs are sorted
+by adapter and multiplied in groups, which read it once. In float64 such products are
+exact: by Cauchy-Schwarz every partial sum is at most ||W|| ||x|| < 2^31 · 2^12.
+Elsewhere each pair gathers its W_j, split into bytes: float32 holds the sums over 1,024
+products of a byte and a code exactly, and two int32 numbers hold a whole sum.
 """
+
+from collections.abc import Callable
+import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
-from legonet_jax import errors
-from legonet_jax.core.weights import Weights
-from legonet_jax.runtime import flags, parallel
+from legonet_jax.runtime import flags
 
 # A sum is high · 2^20 + low. `high` of one adapter is below 2^23.
 LOW_BITS = 20
-_MAX_TERMS = 256
 _EXACT_PRODUCTS = 1024
-_MIN_ROWS = 1024
+_GROUP = 16  # pairs of one adapter, multiplied at a time
+_ROWS = 128  # samples that gather their weights at a time
+
+Sum = tuple[jax.Array, jax.Array]  # high and low
+Limbs = tuple[jax.Array, jax.Array, jax.Array]  # of 20 bits, the highest first
 
 
-def sum_on_host(
-  weights: Weights,
-  codes: NDArray[np.int8],
-  active: NDArray[np.int32],
-  counted: NDArray[np.bool_],
-) -> NDArray[np.int64]:
-  """Σ_k W x [B, C], exact, on all cores.
+def of_adapters(weights: jax.Array, codes: jax.Array, active: jax.Array) -> Sum:
+  """W_j' x of each activated adapter, exact, under `jit`: high and low [B, k, C].
 
   Args:
-    weights: W [n, C, d].
-    codes: x [B, d].
-    active: [B, k] adapters.
-    counted: [B, k] bool, whether an adapter is part of the sum.
+    weights: W [n, C, d] int32.
+    codes: x [B, d] int8.
+    active: [B, k] int32, adapters.
   """
-  rows, count = weights.rows, len(codes)
-  size = max(_MIN_ROWS, -(-count // parallel.count_cores()))
-
-  def add_up(start: int) -> NDArray[np.int64]:
-    x = codes[start : start + size].astype(np.float64)
-    near = np.where(counted, active, len(rows))[start : start + size]
-    total = np.zeros((len(x), weights.shape[1]))
-    # Sorted by adapter, so that each adapter is one product.
-    order = np.argsort(near, axis=None, kind="stable")
-    bounds = np.searchsorted(near.ravel()[order], np.arange(len(rows) + 1))
-    samples = order // near.shape[1]
-    for j in np.flatnonzero(np.diff(bounds)).tolist():
-      mine = samples[bounds[j] : bounds[j + 1]]
-      total[mine] += x[mine] @ rows[j].astype(np.float64).T
-    return total.astype(np.int64)
-
-  with parallel.one_blas_thread():
-    parts = list(parallel.on_cores(add_up, range(0, count, size)))
-  return np.concatenate([np.zeros((0, weights.shape[1]), np.int64), *parts])
+  grouped = _in_groups(_multiply_in_float64) if float64_works() else _gathered
+  found: Sum = _choose(grouped, _gathered)(weights, codes, active)
+  return found
 
 
-def of_adapters(
-  weights: jax.Array, codes: jax.Array, active: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """W_z' x of each activated adapter, exact, under `jit`: high and low [B, k, C]."""
+def of_floats(weights: jax.Array, x: jax.Array, active: jax.Array) -> jax.Array:
+  """W_j x of each activated adapter [B, k, C], of W [n, C, d] and x [B, d] float32."""
 
-  def one(adapters: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _multiply(weights[adapters], codes)
+  def gathered(w: jax.Array, x: jax.Array, active: jax.Array) -> jax.Array:
+    def one(j: jax.Array) -> jax.Array:
+      return jnp.einsum("bcd,bd->bc", w[j], x, precision=flags.PRECISION)
 
-  high, low = jax.lax.map(one, active.T)
-  return jnp.swapaxes(high, 0, 1), jnp.swapaxes(low, 0, 1)
+    return jnp.swapaxes(jax.lax.map(one, active.T), 0, 1)
+
+  found: jax.Array = _choose(_in_groups(_multiply_floats), gathered)(weights, x, active)
+  return found
 
 
-def _multiply(w: jax.Array, codes: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Σ_d w x of w [B, C, d] int32 and x [B, d] int8, as high and low [B, C] int32."""
+def _choose(on_cpu: Callable[..., Any], elsewhere: Callable[..., Any]) -> Any:
+  """By platform. XLA could not split groups over the devices of a mesh."""
+  on_cpu = on_cpu if jax.device_count() == 1 else elsewhere
+  return functools.partial(jax.lax.platform_dependent, cpu=on_cpu, default=elsewhere)
+
+
+def _multiply_floats(x: jax.Array, w: jax.Array) -> jax.Array:
+  return jnp.matmul(x, w.T, precision=flags.PRECISION)
+
+
+def _multiply_in_float64(x: jax.Array, w: jax.Array) -> Sum:
+  """Σ_d w x [g, C] of w [C, d] int32 and x [g, d] int8, as high and low."""
+  with jax.enable_x64(True):
+    # Without `preferred_element_type`, which a batching rule, outside of this context,
+    # would cut to float32.
+    exact = jax.lax.dot_general(
+      x.astype(jnp.float64),
+      w.astype(jnp.float64),
+      (((1,), (1,)), ((), ())),
+      precision=jax.lax.Precision.HIGHEST,
+    )
+    high = jnp.floor(exact * 2.0**-LOW_BITS)
+    low = exact - high * 2.0**LOW_BITS
+    return high.astype(jnp.int32), low.astype(jnp.int32)
+
+
+@functools.lru_cache(maxsize=1)
+def float64_works() -> bool:
+  """Whether float64 holds inside jit and vmap in this release, by a known answer."""
+  w, x = np.full((2, 1, 3), 2**30 + 5, np.int32), np.full((2, 1, 3), 127, np.int8)
+  high, low = divmod(3 * 127 * (2**30 + 5), 2**LOW_BITS)
+  return flags.answers(_multiply_in_float64, (x, w), ([high] * 2, [low] * 2))
+
+
+def _in_groups(multiply: Callable[..., Any]) -> Callable[..., Any]:
+  """A function of W [n, C, d], x [B, d] and active [B, k]: `multiply` of every pair.
+
+  Under a caller's vmap, stacked models take turns, with the bits of single calls, and
+  stacked samples are more samples.
+  """
+
+  @jax.custom_batching.custom_vmap
+  def call(weights: jax.Array, x: jax.Array, active: jax.Array) -> Any:
+    return _group(multiply, weights, x, active)
+
+  @call.def_vmap
+  def batched(size: int, is_batched: Any, *args: jax.Array) -> tuple[Any, Any]:
+    w, x, active = (
+      a if b or i == 0 else jnp.broadcast_to(a, (size, *a.shape))
+      for i, (a, b) in enumerate(zip(args, is_batched, strict=True))
+    )
+    if is_batched[0]:
+      found = jax.lax.map(lambda each: call(*each), (w, x, active))
+    else:
+      rows = x.shape[1]
+      found = call(w, x.reshape(-1, x.shape[2]), active.reshape(-1, active.shape[2]))
+      found = jax.tree.map(lambda a: a.reshape(size, rows, *a.shape[1:]), found)
+    return found, jax.tree.map(lambda _: True, found)
+
+  return call
+
+
+def _group(
+  multiply: Callable[..., Any], weights: jax.Array, x: jax.Array, active: jax.Array
+) -> Any:
+  """`multiply` [B, k, C] of every pair, `_GROUP` pairs of one adapter at a time."""
+  n, (rows, k) = len(weights), active.shape
+  pairs, owners = rows * k, active.ravel()
+  order = jnp.argsort(owners, stable=True).astype(jnp.int32)
+  counts = jnp.zeros(n, jnp.int32).at[owners].add(1)
+  first = jnp.cumsum(counts) - counts
+  groups = (counts + _GROUP - 1) // _GROUP
+  start = jnp.cumsum(groups) - groups
+  marks = jnp.zeros(pairs // _GROUP + n, jnp.int32).at[start].add(1, mode="drop")
+  owner = jnp.cumsum(marks) - 1
+  lane = jnp.arange(_GROUP, dtype=jnp.int32)
+
+  def group(g: jax.Array, out: Any) -> Any:
+    j = owner[g]
+    at = first[j] + (g - start[j]) * _GROUP + lane
+    pair = jnp.where(at < first[j] + counts[j], order[at], pairs)
+    found = multiply(x.at[pair // k].get(mode="clip"), weights[j])
+    return jax.tree.map(lambda a, b: a.at[pair].set(b, mode="drop"), out, found)
+
+  shape = jax.eval_shape(multiply, x[:_GROUP], weights[0])
+  # 0, but a loop inside a `shard_map` starts as varying as its results are.
+  empty = [jnp.sum(a[:0]).astype(jnp.int32) for a in (weights, x, active)]
+  zero = functools.reduce(jnp.add, empty)
+  out = jax.tree.map(
+    lambda a: jnp.broadcast_to(zero.astype(a.dtype), (pairs, a.shape[1])), shape
+  )
+  if not isinstance(rows, int) or rows > 0:
+    out = jax.lax.fori_loop(0, groups.sum(dtype=jnp.int32), group, out)
+  return jax.tree.map(lambda a: a.reshape(rows, k, a.shape[1]), out)
+
+
+def _gathered(weights: jax.Array, codes: jax.Array, active: jax.Array) -> Sum:
+  """`of_adapters` for devices without float64: each pair gathers its weights."""
+
+  def some(part: tuple[jax.Array, jax.Array]) -> Sum:
+    found: Sum = jax.lax.map(lambda j: _multiply_bytes(weights[j], part[0]), part[1].T)
+    return found
+
+  rows = codes.shape[0]
+  if isinstance(rows, int) and rows <= _ROWS:
+    return _by_row(some((codes, active)))
+  number = -(-rows // _ROWS)
+  # Every block has rows of all devices, if a batch is split over some.
+  codes, active = (
+    jnp.pad(a, ((0, number * _ROWS - rows), (0, 0)))
+    .reshape(_ROWS, number, a.shape[1])
+    .swapaxes(0, 1)
+    for a in (codes, active)
+  )
+  high, low = (
+    a.swapaxes(0, 1).reshape(number * _ROWS, *a.shape[2:])[:rows]
+    for a in jax.lax.map(lambda part: _by_row(some(part)), (codes, active))
+  )
+  return high, low
+
+
+def _by_row(found: Sum) -> Sum:
+  """[B, k, C] of [k, B, C]."""
+  return jnp.swapaxes(found[0], 0, 1), jnp.swapaxes(found[1], 0, 1)
+
+
+def _multiply_bytes(w: jax.Array, codes: jax.Array) -> Sum:
+  """Σ_d of w [B, C, d] int32 and x [B, d] int8, as high and low [B, C] int32."""
   x = codes.astype(jnp.float32)
   sums, rest = [], w
   for _ in range(4):
@@ -108,30 +218,59 @@ def _dot(byte: jax.Array, x: jax.Array) -> jax.Array:
   return total
 
 
-def sum_terms(
-  high: jax.Array, low: jax.Array, counted: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """The sum over k of high and low [B, k, C] where `counted` [B, k]: [B, C] each.
-
-  Raises:
-    ConfigError: if k is too large for sums in 32 bits.
-  """
-  if high.shape[1] > _MAX_TERMS:
-    raise errors.ConfigError(
-      f"top_k is {high.shape[1]}; exact sums on a device take at most {_MAX_TERMS}"
-    )
+def sum_terms(high: jax.Array, low: jax.Array, counted: jax.Array) -> Limbs:
+  """The sum over k of high and low [B, k, C] where `counted` [B, k]: [B, C] each."""
+  limbs = high >> LOW_BITS, high & _mask(), low
   take = counted.astype(jnp.int32)[:, :, None]
-  total = jnp.sum(low * take, axis=1)
-  return jnp.sum(high * take, axis=1) + (total >> LOW_BITS), total & _mask()
+  found: Limbs = _reduce(_add, tuple(limb * take for limb in limbs), 1)
+  return found
 
 
-def to_float(high: jax.Array, low: jax.Array, unit: float) -> jax.Array:
-  """The float32 number nearest to high · 2^20 + low, times `unit`."""
-  scaled: jax.Array = high.astype(jnp.float32) * (unit * 2.0**LOW_BITS)
-  return scaled + low.astype(jnp.float32) * unit
+def _add(a: Limbs, b: Limbs) -> Limbs:
+  low = a[2] + b[2]
+  middle = a[1] + b[1] + (low >> LOW_BITS)
+  return a[0] + b[0] + (middle >> LOW_BITS), middle & _mask(), low & _mask()
 
 
-def find_largest(high: jax.Array, low: jax.Array) -> jax.Array:
+def to_float(*limbs: jax.Array) -> jax.Array:
+  """The number of limbs, highest first, in float32.
+
+  All products are exact, so it does not matter whether XLA fuses them with the sums.
+  """
+  first, *rest = (limb.astype(jnp.float32) for limb in limbs)
+  for limb in rest:
+    first = first * np.float32(2.0**LOW_BITS) + limb
+  return first
+
+
+def find_largest(*limbs: jax.Array) -> jax.Array:
   """The class [B] int32 with the largest sum; the lowest index wins a tie."""
-  top = high == jnp.max(high, axis=-1, keepdims=True)
-  return jnp.argmax(jnp.where(top, low, -1), axis=-1).astype(jnp.int32)
+  top = jnp.ones(limbs[0].shape, bool)
+  for limb in limbs:
+    here = jnp.where(top, limb, -(2**31))
+    top = top & (limb == jnp.max(here, axis=-1, keepdims=True))
+  return jnp.argmax(top, axis=-1).astype(jnp.int32)
+
+
+def softmax(z: jax.Array) -> jax.Array:
+  """Probabilities of z [..., C]; no bit depends on the other axes."""
+  e = jnp.exp(z - jnp.max(z, axis=-1, keepdims=True))
+  return e / sum_in_order(e, -1)[..., None]
+
+
+def sum_in_order(x: jax.Array, axis: int) -> jax.Array:
+  """Σ over an axis as a fixed tree: no bit depends on the other axes."""
+  total: jax.Array = _reduce(jnp.add, x, axis)
+  return total
+
+
+def _reduce(add: Callable[..., Any], x: Any, axis: int) -> Any:
+  """`x` summed over an axis by halves."""
+  x = jax.tree.map(lambda a: jnp.moveaxis(a, axis, 0), x)
+  while (half := len(jax.tree.leaves(x)[0]) // 2) > 0:
+    one, two, rest = (
+      jax.tree.map(lambda a, part=part: a[part], x)
+      for part in (slice(half), slice(half, 2 * half), slice(2 * half, None))
+    )
+    x = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), add(one, two), rest)
+  return jax.tree.map(lambda a: a[0], x)

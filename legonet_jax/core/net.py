@@ -5,17 +5,17 @@ metadata, so that states can be stacked, sharded, scanned over and saved.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from legonet_jax.core import keys as keys_lib
-from legonet_jax.core.config import LegoConfig
+from legonet_jax.core.config import LegoConfig, for_prediction
 from legonet_jax.core.data import NO_ID, Data
 from legonet_jax.core.model import Model
-from legonet_jax.core.solver import Solution
 
 
 @jax.tree_util.register_dataclass
@@ -49,7 +49,7 @@ class State:
   routes: jax.Array
   sizes: jax.Array
   live: jax.Array
-  solutions: Solution
+  solutions: Any  # `Solution`, or None where the host keeps them apart
 
   @property
   def weights(self) -> jax.Array:
@@ -60,7 +60,8 @@ class State:
   @property
   def model(self) -> Model:
     """What predictions need."""
-    return Model(self.keys, self.weights, self.live)
+    cfg = for_prediction(self.cfg)
+    return Model(cfg, self.keys, self.weights, self.live)
 
 
 class Info(NamedTuple):
@@ -84,6 +85,27 @@ class Info(NamedTuple):
   exact: jax.Array
 
 
+class Change(NamedTuple):
+  """How the state of one set of samples differs from that of another.
+
+  Attributes:
+    lost: [N, k] int32, adapters that each row left; n for none.
+    won: [N, k] int32, adapters that each row joined; n for none.
+    source: [n] int32, where each adapter stood, or -1 for a new one.
+    touched: [n] int32: 0 if no member changed, 1 if some did, 2 if one left that the
+      table no longer has.
+    moved: bool, whether any anchor did.
+    replaced: [n] bool, adapters whose key now belongs to another sample.
+  """
+
+  lost: jax.Array
+  won: jax.Array
+  source: jax.Array
+  touched: jax.Array
+  moved: jax.Array
+  replaced: jax.Array
+
+
 def check(data: Data, state: State) -> None:
   """Asserts the shapes and types of a table and a state that belong together."""
   rows, dim = data.codes.shape
@@ -96,6 +118,15 @@ def check(data: Data, state: State) -> None:
     [data.codes, data.labels, data.ids, state.keys, state.routes],
     [jnp.int8, jnp.int32, jnp.uint32, jnp.int8, jnp.int32],
   )
+
+
+def specs(state: State, axis_name: str) -> State:
+  """For `shard_map` over adapters: a PartitionSpec for each array of a state."""
+  whole: Any = PartitionSpec()  # type: ignore[no-untyped-call]
+  split: Any = PartitionSpec(axis_name)  # type: ignore[no-untyped-call]
+  everywhere: State = jax.tree.map(lambda _: whole, state)
+  solutions = jax.tree.map(lambda _: split, state.solutions)
+  return dataclasses.replace(everywhere, live=split, solutions=solutions)
 
 
 def own(state: State, axis_name: str | None) -> tuple[jax.Array, jax.Array]:

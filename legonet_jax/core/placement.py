@@ -1,11 +1,10 @@
-"""Where a prediction runs: in the caller's trace, on devices, or on the host.
+"""Where a prediction runs: in the caller's trace, on devices, or block by block.
 
-A prediction is a pair of functions. One is pure and traced, for `jit` and devices; the
-other takes host arrays and computes with exact codes.
+A prediction is one pure function of a block of rows. Wherever it runs, rows are padded
+to whole blocks or are fewer than one, and no bit depends on which.
 """
 
 from collections.abc import Callable
-import dataclasses
 import functools
 from typing import Any
 
@@ -16,33 +15,46 @@ from jax.typing import ArrayLike
 import numpy as np
 from numpy.typing import NDArray
 
-from legonet_jax.core.config import LegoConfig, for_prediction
-from legonet_jax.core.model import Model
-from legonet_jax.core.weights import Weights
+from legonet_jax.core import features
+from legonet_jax.core.model import Model, check_shape
+from legonet_jax.runtime import parallel
 
-BLOCK = 128  # rows of one block
+BLOCK = 2048  # rows of one block
+_FEW = 128  # rows of a host array that need no whole block
+
+Call = Callable[[Model, jax.Array], jax.Array]
 
 
-def apply(
-  on_device: Callable[[LegoConfig, Model, jax.Array], jax.Array],
-  on_host: Callable[[LegoConfig, Model, NDArray[Any]], NDArray[Any]],
-  cfg: LegoConfig,
-  model: Model,
-  encodings: ArrayLike,
-) -> jax.Array:
+def apply(call: Call, model: Model, encodings: ArrayLike) -> jax.Array:
   """Applies a function where the encodings are: in a trace, on devices, on the host."""
-  if any(isinstance(x, jax.core.Tracer) for x in (encodings, *_leaves(model))):
-    return on_device(cfg, model, jnp.asarray(encodings))
+  if any(isinstance(x, jax.core.Tracer) for x in (encodings, *jax.tree.leaves(model))):
+    return by_blocks(call, model, jnp.asarray(encodings))
   if isinstance(encodings, jax.Array) and not _is_on_host(encodings):
-    return _on_devices(on_device, *share(cfg, model), encodings)
-  return jnp.asarray(on_host(cfg, model, np.asarray(encodings)))
+    return _on_devices(call, model, encodings)
+  return jnp.asarray(on_host(call, model, np.asarray(encodings)))
 
 
-def _leaves(model: Model) -> list[Any]:
-  """The arrays of a model, without putting its weights together."""
-  weights = model.weights
-  whole = weights.whole_or_none if isinstance(weights, Weights) else weights
-  return [model.keys, model.live, whole]
+def on_host(call: Call, model: Model, encodings: NDArray[Any]) -> NDArray[Any]:
+  """`call` of a host array [B, d], mapped exactly; compiles at most two shapes, ever.
+
+  Rows that cannot be mapped are NaN, or -1 if the result is of integers.
+  """
+  check_shape(model, encodings.shape, (2,))
+  codes, sane = encodings, np.ones(len(encodings), bool)
+  if encodings.dtype != np.int8:
+    codes, sane = features.encode_sane(model.cfg, encodings)
+  size = _FEW if len(codes) <= _FEW else BLOCK
+
+  def block(start: int) -> NDArray[Any]:
+    some = codes[start : start + size]
+    padded = np.pad(some, ((0, size - len(some)), (0, 0)))
+    return np.asarray(_whole(call, model, padded))[: len(some)]
+
+  with parallel.one_blas_thread():
+    starts = range(0, max(1, len(codes)), size)  # no rows are a block, too
+    found = np.concatenate(list(parallel.each(block, starts)))
+  found[~sane] = np.nan if found.dtype.kind == "f" else -1
+  return found
 
 
 def _is_on_host(array: jax.Array) -> bool:
@@ -50,9 +62,7 @@ def _is_on_host(array: jax.Array) -> bool:
   return len(devices) == 1 and devices[0].platform == "cpu"
 
 
-def _on_devices(
-  call: Callable[..., jax.Array], cfg: LegoConfig, model: Model, encodings: jax.Array
-) -> jax.Array:
+def _on_devices(call: Call, model: Model, encodings: jax.Array) -> jax.Array:
   """`call` where the encodings are: on one device, or split by rows over many."""
   where: Any = encodings.sharding
   spec = tuple(where.spec) if isinstance(where, NamedSharding) else ()
@@ -60,23 +70,20 @@ def _on_devices(
   if spec and spec[0] is not None and not any(spec[1:]):
     everywhere = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
     model = jax.device_put(model, everywhere)
-    out = _split(call, cfg, where.mesh, spec[0], model, encodings)
+    out = _split(call, where.mesh, spec[0], model, encodings)
   else:
-    out = _whole(call, cfg, model, encodings)
+    out = _whole(call, model, encodings)
   return out
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _whole(
-  call: Callable[..., jax.Array], cfg: LegoConfig, model: Model, encodings: jax.Array
-) -> jax.Array:
-  return call(cfg, model, encodings)
+@functools.partial(jax.jit, static_argnums=0)
+def _whole(call: Call, model: Model, encodings: jax.Array) -> jax.Array:
+  return by_blocks(call, model, encodings)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _split(
-  call: Callable[..., jax.Array],
-  cfg: LegoConfig,
+  call: Call,
   mesh: Mesh,
   axis: Any,
   model: Model,
@@ -88,7 +95,7 @@ def _split(
   """
   by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
   split: jax.Array = jax.shard_map(
-    functools.partial(call, cfg),
+    functools.partial(by_blocks, call),
     mesh=mesh,
     in_specs=(whole, by_row),
     out_specs=by_row,
@@ -96,42 +103,42 @@ def _split(
   return split
 
 
-def share(cfg: LegoConfig, model: Model) -> tuple[LegoConfig, Model]:
-  """Settings and model without the fields that do not affect the arithmetic.
+def by_blocks(call: Call, model: Model, encodings: jax.Array) -> jax.Array:
+  """`call` of [B, d], block by block, so that what it needs in memory stays small."""
+  found: jax.Array = by_rows(functools.partial(_in_blocks, call), model, encodings)
+  return found
 
-  JAX caches executables by static arguments; so all seeds, solvers and encoders share
-  one.
+
+def by_rows(
+  call: Callable[[Model, jax.Array], Any], model: Model, encodings: jax.Array
+) -> Any:
+  """`call` of [B, d].
+
+  On the explicit axes of a mesh, each device gets the whole model and calls it with its
+  own rows, or with all of them.
   """
-  shared = for_prediction(dataclasses.replace(cfg, encoder=""))
-  return shared, model._replace(settings=None)
+  shardings = [
+    jax.typeof(a).sharding for a in (encodings, *jax.tree.leaves(model))
+  ]  # those of a trace
+  explicit = [
+    s for s in shardings if jax.sharding.AxisType.Explicit in s.mesh.axis_types
+  ]
+  if not explicit:
+    return call(model, encodings)
+  where: Any = explicit[0]
+  rows = shardings[0].spec[:1] if where is shardings[0] else ()
+  by_row = PartitionSpec(*rows)  # type: ignore[no-untyped-call]
+  whole = PartitionSpec()  # type: ignore[no-untyped-call]
+  reshard: Any = jax.sharding.reshard
+  return jax.shard_map(
+    call, mesh=where.mesh, in_specs=(whole, by_row), out_specs=by_row
+  )(
+    reshard(model, NamedSharding(where.mesh, whole)),
+    reshard(encodings, NamedSharding(where.mesh, by_row)),
+  )
 
 
-def by_blocks(
-  call: Callable[[Model, jax.Array], jax.Array], model: Model, encodings: jax.Array
-) -> jax.Array:
-  """`call` of [B, d], block by block, so that what it needs in memory stays small.
-
-  If rows are split over the explicit axes of a mesh, each device calls it with its own.
-  """
-  where: Any = getattr(jax.typeof(encodings), "sharding", None)
-  axis = where.spec[0] if where is not None and where.spec else None
-  if axis is not None:
-    by_row, whole = PartitionSpec(axis), PartitionSpec()  # type: ignore[no-untyped-call]
-    everywhere = NamedSharding(where.mesh, whole)
-    reshard: Any = jax.sharding.reshard
-    split: jax.Array = jax.shard_map(
-      functools.partial(_in_blocks, call),
-      mesh=where.mesh,
-      in_specs=(whole, by_row),
-      out_specs=by_row,
-    )(reshard(model, everywhere), encodings)
-    return split
-  return _in_blocks(call, model, encodings)
-
-
-def _in_blocks(
-  call: Callable[[Model, jax.Array], jax.Array], model: Model, encodings: jax.Array
-) -> jax.Array:
+def _in_blocks(call: Call, model: Model, encodings: jax.Array) -> jax.Array:
   count, dim = encodings.shape
   if isinstance(count, int) and count <= BLOCK:
     return call(model, encodings)

@@ -9,6 +9,7 @@ import dataclasses
 import operator
 from typing import Any, Literal, get_origin
 
+import jax
 import numpy as np
 
 from legonet_jax import errors
@@ -34,6 +35,11 @@ def make_plain(config: Any) -> None:
     try:
       plain = convert(value)
     except (TypeError, ValueError, OverflowError) as e:
+      if isinstance(value, jax.core.Tracer):
+        raise errors.TracedError(
+          f"{field.name} is traced, and settings are static; functional.init takes a"
+          " traced seed, and options of the solver such as learning_rate"
+        ) from e
       raise errors.ConfigError(
         f"{field.name} is {errors.brief(value)}; it must be {kind}"
       ) from e

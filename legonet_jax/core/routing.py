@@ -8,15 +8,12 @@ orders its sums. In a tie the lower index wins; adapters are in hash order.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
 
 from legonet_jax.core.config import LegoConfig
-from legonet_jax.runtime import blocks, flags
+from legonet_jax.runtime import flags
 
 # Scores are exact, so the shape of a block cannot change a route.
 LARGEST_BLOCK = 1024
-_BLOCKS = (LARGEST_BLOCK, 16)
 
 
 def scores(codes: jax.Array, keys: jax.Array) -> jax.Array:
@@ -87,33 +84,3 @@ def route_among(
   near = jnp.where(jnp.broadcast_to(present, near.shape), near, -jnp.inf)
   found = take_nearest(near, cfg.top_k)
   return jnp.where(present[found], found, len(keys))
-
-
-_route_block = jax.jit(route, static_argnums=2)
-
-
-def route_array(
-  cfg: LegoConfig,
-  codes: NDArray[np.int8],
-  keys: NDArray[np.int8],
-  rows: NDArray[np.intp] | None = None,
-) -> NDArray[np.int32]:
-  """Routes [m, k] of the `rows` [m] of a host array, or of all its rows.
-
-  Needs memory for one block only, whatever m is.
-  """
-  rows = np.arange(len(codes)) if rows is None else rows
-  routes = np.empty((len(rows), cfg.top_k), np.int32)
-  size = _BLOCKS[0] if len(rows) > _BLOCKS[1] else _BLOCKS[1]
-  return blocks.fill(
-    routes,
-    lambda block: _route_block(block, keys, cfg.top_k),
-    lambda start, end: codes[rows[start:end]],
-    size,
-  )
-
-
-def compile_all(cfg: LegoConfig, keys: NDArray[np.int8]) -> None:
-  """Compiles for every block size."""
-  for size in _BLOCKS:
-    _route_block(np.zeros((size, keys.shape[1]), np.int8), keys, cfg.top_k)

@@ -6,20 +6,27 @@ tables; drop a row after `unlearn` to remove it from memory for good.
 """
 
 from collections.abc import Iterable
+import dataclasses
+import functools
 import hashlib
-from typing import Any, NamedTuple
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
 from legonet_jax.core import features
 from legonet_jax.core.config import LegoConfig, sample_fingerprint
-from legonet_jax.core.ids import Ids, find
+from legonet_jax.core.data import NO_ID, Data
+from legonet_jax.core.ids import Ids, find, to_words
 from legonet_jax.runtime import flags
 
+_FEWEST_ROWS = 64
 
-class Samples(NamedTuple):
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Samples:
   """N samples, sorted by id. Made by `make_samples`, which checks them.
 
   Attributes:
@@ -37,8 +44,53 @@ class Samples(NamedTuple):
   prints: NDArray[np.uint8]
   made_with: NDArray[np.uint8]
 
+  @functools.cached_property
+  def data(self) -> Data:
+    """The table on the device, put there when it is first asked for.
 
-@flags.host_only
+    It has a few spare rows, so that tables of nearly the same size share executables.
+    """
+    return make_data(self, _round_up(len(self.ids)))
+
+  @functools.cached_property
+  def table(self) -> object:
+    """Stands for this table in a state, which keeps none of its rows."""
+    return object()
+
+  @property
+  def columns(self) -> tuple[NDArray[Any], ...]:
+    """All arrays with a row per sample."""
+    return self.ids, self.codes, self.labels, self.prints
+
+
+def make_data(samples: Samples, rows: int | None = None) -> Data:
+  """The samples on the device, in the order of their ids.
+
+  Args:
+    samples: N samples, from `make_samples`.
+    rows: how many rows the table has, at least N; N if not given.
+  """
+  count = len(samples.ids)
+  more = 0 if rows is None else rows - count
+  if more < 0:
+    raise errors.SampleError(
+      f"{count} samples do not fit in {rows} rows; give at least as many rows"
+    )
+  words = to_words(samples.ids)
+  return Data(
+    jnp.asarray(np.pad(samples.codes, ((0, more), (0, 0)))),
+    jnp.asarray(np.pad(samples.labels, (0, more))),
+    jnp.asarray(np.pad(words, ((0, more), (0, 0)), constant_values=NO_ID)),
+  )
+
+
+def _round_up(count: int) -> int:
+  """`count`, rounded up to a multiple of an eighth of the power of two below it."""
+  step = max(_FEWEST_ROWS, 1 << max(0, count.bit_length() - 4))
+  return max(1, -(-count // step)) * step
+
+
+@flags.host_only()
 def make_samples(
   cfg: LegoConfig, encodings: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None
 ) -> Samples:
@@ -94,13 +146,13 @@ def rows_of(samples: Samples, ids: Ids) -> NDArray[np.intp]:
 def select(samples: Samples, ids: ArrayLike) -> Samples:
   """The table with only `ids`, each named once."""
   rows = np.sort(rows_of(samples, check_ids(ids)))
-  return _freeze((column[rows] for column in samples[:-1]), samples.made_with)
+  return _freeze((column[rows] for column in samples.columns), samples.made_with)
 
 
 def drop(samples: Samples, ids: ArrayLike) -> Samples:
   """The table without `ids`, each named once: the rows themselves are gone."""
   rows = rows_of(samples, check_ids(ids))
-  left = (np.delete(column, rows, axis=0) for column in samples[:-1])
+  left = (np.delete(column, rows, axis=0) for column in samples.columns)
   return _freeze(left, samples.made_with)
 
 
@@ -123,7 +175,7 @@ def append(samples: Samples, new: Samples) -> Samples:
     )
   at = np.searchsorted(samples.ids, new.ids)
   pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(
-    samples[:-1], new[:-1], strict=True
+    samples.columns, new.columns, strict=True
   )
   merged = (np.insert(a, at, b, axis=0) for a, b in pairs)
   return _freeze(merged, samples.made_with)
@@ -162,6 +214,6 @@ def _integers(name: str, values: ArrayLike, count: int) -> NDArray[np.int64]:
 def _freeze(columns: Iterable[NDArray[Any]], made_with: NDArray[np.uint8]) -> Samples:
   ids, codes, labels, prints = columns
   samples = Samples(ids, codes, labels, prints, made_with)
-  for column in samples:
+  for column in (*samples.columns, made_with):
     column.setflags(write=False)
   return samples

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.data import Data
 from legonet_jax.core.fold import blank_solution, keeps, make_adapter, solve_members
+from legonet_jax.core.net import Change, State
 from legonet_jax.core.solver import Members, Solution
 from legonet_jax.runtime import flags
 
@@ -24,29 +25,38 @@ class Work(NamedTuple):
     data: the table.
     order: [N] rows in hash order.
     routes: [N, k], of the new set.
-    lost: [N, k], adapters that each row left.
-    won: [N, k], adapters that each row joined.
+    lost: [N, k], adapters that each row left; None if no statistics are kept.
+    won: [N, k], adapters that each row joined, or None.
     seed: uint32.
     options: as in `State`.
     names: [n, 2].
     sizes: [n] int32, |D_aj| of the new set.
     first: int32, the index of this device's first adapter.
     statistics: [m, ...] of its m adapters before, or None.
-    mendable: [m] bool, whether statistics can be mended by what was lost and won.
+    mendable: [m] bool, whether they can be mended by what was lost and won, or None.
   """
 
   data: Data
   order: jax.Array
   routes: jax.Array
-  lost: jax.Array
-  won: jax.Array
+  lost: Any
+  won: Any
   seed: jax.Array
   options: dict[str, jax.Array]
   names: jax.Array
   sizes: jax.Array
   first: jax.Array
   statistics: Any
-  mendable: jax.Array
+  mendable: Any
+
+
+def work_of(data: Data, state: State, change: Change, known: bool) -> Work:
+  """What training reads on the way to `state`; `known` if there are statistics."""
+  return Work(
+    data, state.order, state.routes, change.lost if known else None,
+    change.won if known else None, state.seed,
+    state.options, state.names, state.sizes, jnp.int32(0), None, None,
+  )  # fmt: skip
 
 
 def members_of(order: jax.Array, hit: jax.Array) -> jax.Array:
@@ -54,6 +64,52 @@ def members_of(order: jax.Array, hit: jax.Array) -> jax.Array:
   hit = hit[order]
   at = jnp.where(hit, jnp.cumsum(hit) - 1, len(order))
   return jnp.zeros_like(order).at[at].set(order, mode="drop")
+
+
+def train_one(
+  cfg: LegoConfig,
+  few: bool,
+  work: Work,
+  job: jax.Array,
+  held: Any,
+  mendable: jax.Array,
+) -> Solution:
+  """M_j = argmin Σ_{D_aj} L of one adapter with members.
+
+  Args:
+    cfg: the settings.
+    few: whether the table has only the rows that were lost and won.
+    work: what training reads; its statistics are not.
+    job: int32, which adapter of this device.
+    held: its statistics before, or None.
+    mendable: whether they can be mended by what it lost and won.
+  """
+  one_cfg = for_one_adapter(cfg)
+  codes, labels, _ = work.data
+  j, start = work.first + job, None
+
+  def as_members() -> tuple[jax.Array, jax.Array]:
+    return (work.routes == j).any(axis=1), jnp.ones(len(codes), jnp.int8)
+
+  def as_changes() -> tuple[jax.Array, jax.Array]:
+    gone = (work.lost == j).any(axis=1)
+    return gone | (work.won == j).any(axis=1), jnp.where(gone, -1, 1).astype(jnp.int8)
+
+  if keeps(cfg):
+    if few:
+      hit, signs = as_changes()
+    else:
+      hit, signs = jax.lax.cond(mendable, as_changes, as_members)
+      mendable = mendable & (hit.sum(dtype=jnp.int32) < work.sizes[j])
+      hit, signs = jax.lax.cond(mendable, lambda: (hit, signs), as_members)
+    blank = blank_solution(cfg, codes.shape[1]).statistics
+    start = jax.tree.map(lambda a, b: jnp.where(mendable, a, b), held, blank)
+  else:
+    hit, signs = as_members()
+  rows = members_of(work.order, hit)
+  members = Members(codes, labels, rows, signs[rows], hit.sum(dtype=jnp.int32))
+  adapter = make_adapter(work.seed, work.names[j], work.options)
+  return solve_members(one_cfg, members, adapter, start)
 
 
 def train(
@@ -73,50 +129,23 @@ def train(
     cfg: the settings.
     lanes: adapters in a group, side by side under `vmap`.
     defer: whether to leave the adapters without weights.
-    few: whether the table has only the rows that were lost and won.
+    few: as for `train_one`.
     work: what training reads.
     jobs: [g] adapters of this device; beyond `count` anything.
     at: [g] their places in `solutions` and `work.statistics`.
     count: int32.
     solutions: what to write into; the other slices stay.
   """
-  one_cfg = for_one_adapter(cfg)
   blank = blank_solution(cfg, work.data.codes.shape[1])
-  codes, labels, _ = work.data
 
   def one(i: jax.Array) -> Solution:
-    j = work.first + jobs[i]
-    size = jnp.where(i < count, work.sizes[j], 0)
-    start = blank.statistics
-
-    def as_members() -> tuple[jax.Array, jax.Array]:
-      return (work.routes == j).any(axis=1), jnp.ones(len(codes), jnp.int8)
-
-    def as_changes() -> tuple[jax.Array, jax.Array]:
-      gone = (work.lost == j).any(axis=1)
-      return gone | (work.won == j).any(axis=1), jnp.where(gone, -1, 1).astype(jnp.int8)
-
-    if keeps(cfg):
-      mend = work.mendable[at[i]]
-      if few:
-        hit, signs = as_changes()
-      else:
-        hit, signs = jax.lax.cond(mend, as_changes, as_members)
-        mend = mend & (hit.sum(dtype=jnp.int32) < size)
-        hit, signs = jax.lax.cond(mend, lambda: (hit, signs), as_members)
-      held = jax.tree.map(lambda a: a[at[i]], work.statistics)
-      start = jax.tree.map(lambda a, b: jnp.where(mend, a, b), held, start)
-    else:
-      hit, signs = as_members()
-
-    def solve() -> Solution:
-      rows = members_of(work.order, hit)
-      number = hit.sum(dtype=jnp.int32)
-      adapter = make_adapter(work.seed, work.names[j], work.options)
-      members = Members(codes, labels, rows, signs[rows], number)
-      return solve_members(one_cfg, members, adapter, start)
-
-    found: Solution = jax.lax.cond((size > 0) & (not defer), solve, lambda: blank)
+    some = (i < count) & (work.sizes[work.first + jobs[i]] > 0) & (not defer)
+    held = jax.tree.map(lambda a: a[at[i]], work.statistics)
+    found: Solution = jax.lax.cond(
+      some,
+      lambda: train_one(cfg, few, work, jobs[i], held, work.mendable[at[i]]),
+      lambda: blank,
+    )
     return found
 
   def group(g: jax.Array, solutions: Solution) -> Solution:

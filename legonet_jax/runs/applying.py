@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from legonet_jax.core import requests, samples as samples_lib
-from legonet_jax.core.digest import digest
+from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
-from legonet_jax.core.state import LegoState, untrained
-from legonet_jax.core.transition import Info, rebuild
 from legonet_jax.data import dataset as dataset_lib
+from legonet_jax.host import requests
+from legonet_jax.host.advance import Info, advance
+from legonet_jax.host.digest import digest
+from legonet_jax.host.state import LegoState, untrained
 from legonet_jax.runs import (
   admission,
   checking,
@@ -161,13 +162,13 @@ def refit(
   """A fresh fit on all of `samples`, with the run's settings and keys."""
   if run.cfg.key_policy != "given":
     return requests.fit(run.cfg, samples, progress=progress)
-  return rebuild(run.cfg, samples, empty(run), _NONE, samples.ids, progress)
+  return advance(empty(run), samples, _NONE, samples.ids, progress)
 
 
 def empty(run: Run) -> LegoState:
   """The run before it has learned anything."""
   keys = layout_lib.read_keys(run.layout, run.cfg)
-  return untrained(run.cfg, run.state.model.keys.shape[1], keys)
+  return untrained(run.cfg, run.state.net.keys.shape[1], keys)
 
 
 def _train(
@@ -182,7 +183,7 @@ def _train(
   unlearns = all(request.kind == "unlearn" for _, request in batch)
   defer = unlearns and all(request.defer for _, request in batch)
   limits = [r.defer_over for _, r in batch if r.defer_over >= 0]
-  update = (run.cfg, run.state, samples, left, joined, progress)
+  update = (run.state, samples, left, joined, progress)
   if unlearns and limits and not defer:
     state, info = requests.update(*update, defer=True)
     if info.adapters_masked > min(limits):

@@ -11,6 +11,7 @@ all trained, and a certificate with a missing part is refused.
 """
 
 from collections.abc import Mapping
+import dataclasses
 import datetime
 import hashlib
 import re
@@ -21,13 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core import membership, requests
 from legonet_jax.core.config import LegoConfig, describe, is_portable
-from legonet_jax.core.digest import digest
 from legonet_jax.core.samples import Samples
-from legonet_jax.core.state import LegoState, untrained
-from legonet_jax.core.transition import rebuild
-from legonet_jax.core.weights import Weights
+from legonet_jax.host import requests
+from legonet_jax.host.advance import advance
+from legonet_jax.host.digest import digest
+from legonet_jax.host.state import LegoState, from_arrays, to_arrays, untrained
 from legonet_jax.io import hashing, untrusted
 from legonet_jax.runtime.callbacks import Progress
 from legonet_jax.runtime.checks import Check
@@ -150,7 +150,7 @@ def recheck(
   cfg = config_of(certificate)
   start = untrained(cfg, samples.codes.shape[1], keys)
   none = np.zeros(0, np.int64)
-  state, _ = rebuild(cfg, samples, start, none, samples.ids, defer=True)
+  state, _ = advance(start, samples, none, samples.ids, defer=True)
   claims = {"samples": len(samples.ids), "encoder": cfg.encoder}
   checks = [_compare_structure(certificate, {**_structure(cfg, state), **claims})]
   if not len(chosen) or not checks[0].passed:
@@ -160,8 +160,9 @@ def recheck(
   wanted[chosen] = [claimed[j] is not None for j in chosen]
   masked = np.asarray([w is None for w in claimed], bool)
   # `heal` trains the adapters that are not live: here, exactly the chosen ones.
-  model = state.model._replace(live=jnp.asarray(~wanted))
-  state, _ = requests.heal(cfg, state._replace(model=model), samples, progress)
+  net = dataclasses.replace(state.net, live=jnp.asarray(~wanted))
+  state = dataclasses.replace(state, net=net)
+  state, _ = requests.heal(state, samples, progress)
   made = _weights(state)
   bad = [int(j) for j in np.flatnonzero(wanted) if made[j] != claimed[j]]
   what = f"{int(wanted.sum())} of {cfg.num_adapters} adapters trained again"
@@ -183,16 +184,17 @@ def recheck(
 
 def _structure(cfg: LegoConfig, state: LegoState) -> dict[str, Any]:
   """Digests of keys, routes and members, which are integers on every machine."""
-  everyone = np.arange(cfg.num_adapters)
-  members = membership.members_of(state.routes, cfg.num_adapters, everyone)
-  prints = state.prints[members.positions]
-  bounds = zip(members.offsets[:-1], members.offsets[1:], strict=True)
+  routes, n = state.routes.ravel(), cfg.num_adapters
+  # Stable, so that the members of an adapter stay in hash order.
+  by_adapter = np.argsort(routes, kind="stable")
+  prints = state.prints[by_adapter // cfg.top_k]
+  bounds = np.searchsorted(routes[by_adapter], np.arange(n + 1))
   return {
     "retained": _sha(state.prints),
-    "keys": _sha(np.asarray(state.model.keys)),
+    "keys": _sha(np.asarray(state.net.keys)),
     "routes": _sha(state.routes),
-    "members": [_sha(prints[a:b]) for a, b in bounds],
-    "sizes": members.sizes.tolist(),
+    "members": [_sha(part) for part in np.split(prints, bounds[1:-1])],
+    "sizes": np.diff(bounds).tolist(),
   }
 
 
@@ -213,8 +215,7 @@ def _compare_structure(certificate: Certificate, found: Mapping[str, Any]) -> Ch
 
 def masked_adapters(cfg: LegoConfig, state: LegoState) -> NDArray[np.bool_]:
   """Which adapters [n] have members but no weights, because they wait for `heal`."""
-  sizes = membership.sizes_of(state.routes, cfg.num_adapters)
-  masked: NDArray[np.bool_] = (sizes > 0) & ~np.asarray(state.model.live)
+  masked: NDArray[np.bool_] = (state.sizes > 0) & ~state.live
   return masked
 
 
@@ -222,17 +223,13 @@ def _as_masked(
   cfg: LegoConfig, state: LegoState, masked: NDArray[np.bool_]
 ) -> LegoState:
   """A whole state as it is while the adapters `masked` [n] wait for `heal`."""
-  sizes = membership.sizes_of(state.routes, cfg.num_adapters)
-  weights: Any = np.where(masked[:, None, None], 0, np.asarray(state.model.weights))
-  weights = Weights(weights) if is_portable(cfg) else jnp.asarray(weights)
-  model = state.model._replace(weights=weights, live=jnp.asarray((sizes > 0) & ~masked))
-  return state._replace(model=model)
+  arrays = to_arrays(state)
+  arrays["weights"][masked] = 0
+  return from_arrays({**arrays, "live": (state.sizes > 0) & ~masked}, cfg)
 
 
 def _weights(state: LegoState) -> list[str]:
-  weights = state.model.weights
-  rows = weights.rows if isinstance(weights, Weights) else np.asarray(weights)
-  return [_sha(w) for w in rows]
+  return [_sha(solution.weights) for solution in state.solutions]
 
 
 def _elsewhere(certificate: Certificate) -> str:

@@ -134,7 +134,7 @@ def new_rows(
         " or bring erased rows again with --encodings"
       )
     new = rows_lib.table(run.cfg, source, np.setdiff1d(request.ids, missing))
-  width = run.state.model.keys.shape[1]
+  width = run.state.net.keys.shape[1]
   if new.codes.shape[1] != width:
     raise errors.SampleError(
       f"the new encodings have width {new.codes.shape[1]}, the run's {width}; use the"

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig
-from legonet_jax.core.digest import OLD_VERSION, VERSION, digest
+from legonet_jax.core.config import LegoConfig, fingerprint
 from legonet_jax.core.ids import Ids
-from legonet_jax.core.state import LegoState, from_arrays, to_arrays
+from legonet_jax.host.digest import OLD_VERSION, VERSION, digest
+from legonet_jax.host.state import LegoState, from_arrays, to_arrays
 from legonet_jax.io import durable, hashing, untrusted
 from legonet_jax.runs import journal
 from legonet_jax.runtime.callbacks import OnStep
@@ -159,6 +159,7 @@ def load(
   try:
     with _quiet():
       arrays = _checkpointer().restore((path / _STATE).absolute())
+    same = np.array_equal(arrays["settings"], fingerprint(cfg))
     state = from_arrays(arrays, cfg)
   except Exception as e:  # orbax raises many types, some with messages of many lines
     why = " ".join(str(e).split())[:200]
@@ -166,6 +167,11 @@ def load(
       f"checkpoint {path} cannot be read ({why}); `legonet repair` makes it again from"
       " the encoding stores"
     ) from e
+  if not same:
+    raise errors.RunError(
+      f"{path.parent.parent / 'run.json'} and the checkpoint are of different settings;"
+      " restore run.json from a copy"
+    )
   if digest(state, OLD_VERSION if old else VERSION) != value["digest"]:
     if not old and digest(state, OLD_VERSION) == value["digest"]:
       raise errors.OldRunError(

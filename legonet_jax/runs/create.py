@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import errors
-from legonet_jax.core import requests, samples as samples_lib
+from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.config import LegoConfig, describe
-from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.data import dataset as dataset_lib
+from legonet_jax.host import requests
+from legonet_jax.host.digest import digest
 from legonet_jax.io import durable, files, lock, untrusted
 from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (

@@ -13,7 +13,7 @@ import pathlib
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.digest import OLD_VERSION
+from legonet_jax.host.digest import OLD_VERSION
 from legonet_jax.io import lock
 from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (

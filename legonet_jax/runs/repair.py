@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core import requests
 from legonet_jax.core.config import LegoConfig, is_portable
-from legonet_jax.core.digest import digest
 from legonet_jax.core.ids import Ids
 from legonet_jax.data import dataset as dataset_lib
+from legonet_jax.host import requests
+from legonet_jax.host.digest import digest
 from legonet_jax.io import lock
 from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (

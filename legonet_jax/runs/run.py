@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig, fingerprint, is_portable
+from legonet_jax.core.config import LegoConfig, is_portable
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
-from legonet_jax.core.state import LegoState
+from legonet_jax.host.state import LegoState
 from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
@@ -64,11 +64,6 @@ def load(path: PathLike) -> Run:
       # Another process may have replaced the checkpoint while it was read.
       if checkpoint.numbers(layout.checkpoints) == there:
         raise
-  if not np.array_equal(state.settings, fingerprint(cfg)):
-    raise errors.RunError(
-      f"{layout.settings} and the checkpoint are of different settings; restore"
-      " run.json from a copy"
-    )
   for store in manifest.stores:
     rows_lib.locate(path, store)
   return Run(layout, cfg, state, manifest, settings.classes)

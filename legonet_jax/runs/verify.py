@@ -215,7 +215,7 @@ def _history(run: Run, entries: list[journal.Entry], busy: str) -> Check:
 def _masks(run: Run, made: Certificate) -> Check:
   """Checks that masked adapters have no weights and number as the manifest says."""
   masked = np.asarray([w is None for w in made["weights"]], bool)
-  hidden = np.asarray(run.state.model.weights)[~np.asarray(run.state.model.live)]
+  hidden = run.state.weights[~run.state.live]
   if int(masked.sum()) != run.manifest.masked or np.any(hidden):
     return Check("masks", False, "an adapter that is not served has weights")
   return Check("masks", True, f"{int(masked.sum())} adapters wait for heal")

@@ -9,11 +9,13 @@ would depend on their position.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent import futures
 import contextlib
 import functools
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
+import numpy as np
 
 from legonet_jax import errors
 
@@ -46,18 +48,38 @@ def pinned() -> Iterator[None]:
     yield
 
 
-def host_only(function: Callable[P, R]) -> Callable[P, R]:
-  """Decorates a host function, so that tracing it raises a clear error."""
+def host_only(twin: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+  """Decorates a host function, so that tracing it raises a clear error.
 
-  @functools.wraps(function)
-  def call(*args: P.args, **kwargs: P.kwargs) -> R:
-    try:
-      return function(*args, **kwargs)
-    except _TRACED as e:
-      raise errors.TracedError(
-        f"{function.__name__} works on the host and cannot be traced; call it outside"
-        " of jit, vmap, grad and scan (predict, adapter_logits and encode_images can be"
-        " traced)"
-      ) from e
+  Args:
+    twin: the function of `functional` that does the same inside a trace, if any does.
+  """
+  way = "call it" if twin is None else f"use legonet_jax.functional.{twin}, or call it"
 
-  return call
+  def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+      try:
+        return function(*args, **kwargs)
+      except _TRACED as e:
+        raise errors.TracedError(
+          f"{function.__name__} works on the host and cannot be traced; {way} outside"
+          " of jit, vmap, grad and scan"
+        ) from e
+
+    return call
+
+  return decorate
+
+
+def answers(function: Callable[..., Any], args: Any, truth: Any) -> bool:
+  """Whether `jit(vmap(function))` of `args` gives the lists `truth`.
+
+  A known answer says more than a release's number. It is tried on another thread, where
+  no trace of a caller is under way.
+  """
+  with futures.ThreadPoolExecutor(1) as pool:
+    found = pool.submit(jax.jit(jax.vmap(function)), *args).result()
+  return all(
+    np.ravel(got).tolist() == want for got, want in zip(found, truth, strict=True)
+  )

@@ -14,6 +14,7 @@ Float64 is enabled inside this function only; the caller's flags stay. Contexts 
 kind are fragile in JAX (jax-ml/jax 5982), so `works` tries a known answer first.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 import functools
 from typing import Any
@@ -22,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from legonet_jax.runtime import flags
 from legonet_jax.solvers import rounding, rounding_limbs
 
 _EXACT = 2.0**52  # integers below it, and sums of them, are exact in float64
@@ -42,23 +44,20 @@ def solve_rounded(
     Weights [C, d] int32, 0 where undecided, and undecided [C, d] bool.
   """
   dim = gram.shape[0]
-  limbs, sure = rounding_limbs.choose_shift(penalty, gram)
+  sure = jnp.bool_(True)
   with jax.enable_x64(True):
-    # No array of powers: a constant of float64 would be in a TPU's program, too.
-    shift = sum(limb.astype(jnp.float64) * 256.0**i for i, limb in enumerate(limbs))
+    shift = _choose_shift(penalty, gram)
+    if shift is None:
+      limbs, sure = rounding_limbs.choose_shift(penalty, gram)
+      # No array of powers: a constant of float64 would be in a TPU's program, too.
+      shift = sum(limb.astype(jnp.float64) * 256.0**i for i, limb in enumerate(limbs))
     matrix = gram.astype(jnp.float64)
     largest = dim * jnp.max(jnp.diagonal(matrix)) + shift
     matrix = matrix + shift * jnp.eye(dim, dtype=jnp.float64)
     target = cross.astype(jnp.float64) * 2.0 ** rounding.choose_grid(penalty, dim)
     trace = jnp.sum(jnp.diagonal(matrix))
     gamma = 1.01 * (dim + 8) * 2.0**-53
-    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
-
-    def solve(right: jax.Array) -> jax.Array:
-      back = functools.partial(
-        jax.lax.linalg.triangular_solve, factor, left_side=False, lower=True
-      )
-      return back(back(right, transpose_a=True))
+    solve = make_solver(matrix)
 
     def examine(v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
       near = jnp.round(v)
@@ -92,6 +91,30 @@ def solve_rounded(
     return jnp.where(decided, answer, 0.0).astype(jnp.int32), ~decided
 
 
+def make_solver(matrix: jax.Array) -> Callable[[jax.Array], jax.Array]:
+  """A function that solves V M = R for V [C, d], about, by a Cholesky factor of M."""
+  factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+  def solve(right: jax.Array) -> jax.Array:
+    back = functools.partial(
+      jax.lax.linalg.triangular_solve, factor, left_side=False, lower=True
+    )
+    return back(back(right, transpose_a=True))
+
+  return solve
+
+
+def _choose_shift(penalty: Fraction, gram: jax.Array) -> jax.Array | None:
+  """s_j = max(1, floor(λ tr(A_j) / d + 1/2)), or None if 64 bits cannot hold it all."""
+  dim = gram.shape[0]
+  ratio = penalty / dim
+  p, q = 2 * ratio.numerator, ratio.denominator
+  if max(p * dim * 2**31 + q, 2 * q) >= 2**62:
+    return None
+  trace = jnp.sum(jnp.diagonal(gram).astype(jnp.int64))
+  return jnp.maximum((p * trace + q) // (2 * q), 1).astype(jnp.float64)
+
+
 def _norms(rows: jax.Array) -> jax.Array:
   """||r|| [C, 1] of r [C, d]."""
   return jnp.sqrt(jnp.sum(rows * rows, axis=1, keepdims=True))
@@ -111,7 +134,5 @@ def works() -> bool:
     (2 * top * b + 3 * 2**20 + 1) // (2 * (3 * 2**20 + 1))
     for b in cross.ravel().tolist()
   ]
-  with jax.ensure_compile_time_eval():
-    solve = jax.jit(jax.vmap(functools.partial(solve_rounded, penalty)))
-    weights, undecided = (np.asarray(a).ravel() for a in solve(gram, cross))
-  return weights.tolist() == truth and not undecided.any()
+  solve = functools.partial(solve_rounded, penalty)
+  return flags.answers(solve, (gram, cross), (truth, [False] * len(truth)))

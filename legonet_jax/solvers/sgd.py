@@ -122,9 +122,11 @@ class Sgd(Solver):
     return optimizers.make_optimizer(self.optimizer, tuple(options.items()))
 
   def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:
-    """The tile that an adapter is trained on, and a batch of it."""
-    del cfg
+    """A batch, its targets, and the tile that it is a part of."""
     return [
       LargeArray("samples [tile_batches, batch_size, width]", (self.tile, dim), 1),
       LargeArray("features [batch_size, width]", (self.batch_size, dim), 4),
+      LargeArray(
+        "targets [batch_size, num_classes]", (self.batch_size, cfg.num_classes), 4
+      ),
     ]

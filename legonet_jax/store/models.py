@@ -1,8 +1,7 @@
-"""A model on disk: `save(path, cfg, state)` and `load(path)`, through orbax.
+"""A model on disk: `save(path, state)` and `load(path)`, through orbax.
 
 Orbax writes a folder, completely or not at all, with the settings and the digest of the
 state in its metadata. `load` returns the same state, bit for bit; it checks the digest.
-Each process saves the sharded arrays that it holds; `load` takes the new shardings.
 
 A run (`legonet fit`) does more: it also journals requests and erases what they forget.
 If a sample is forgotten, you must delete the models that you saved before.
@@ -16,63 +15,47 @@ import pathlib
 from typing import Any
 import warnings
 
-import jax
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig, describe, fingerprint, is_portable
-from legonet_jax.core.digest import digest
-from legonet_jax.core.model import Model
-from legonet_jax.core.state import LegoState, from_arrays, to_arrays
-from legonet_jax.core.weights import Weights
+from legonet_jax.core.config import LegoConfig, describe, is_portable
+from legonet_jax.host.digest import digest
+from legonet_jax.host.state import LegoState, from_arrays, to_arrays
 from legonet_jax.io.files import PathLike
 from legonet_jax.runtime import flags
 from legonet_jax.solvers.settings import check_round_trip, parse_config
 
 _FORMAT = "legonet-jax model 2"
-_ON_DEVICE = ("keys", "weights", "live")
 
 
-@flags.host_only
-def save(
-  path: PathLike, cfg: LegoConfig, state: LegoState, overwrite: bool = False
-) -> None:
-  """Saves a state and its settings in a new folder.
-
-  With `jax.distributed`, every process calls it.
+@flags.host_only()
+def save(path: PathLike, state: LegoState, overwrite: bool = False) -> None:
+  """Saves a state, with its settings, in a new folder.
 
   Args:
     path: the folder.
-    cfg: the settings of the fit.
-    state: the state to save, without its `notes`, which solvers make again.
+    state: the state to save, without its statistics, which can be computed again.
     overwrite: replace an existing model.
 
   Raises:
-    ConfigError: if the settings are not the state's, or hold a function.
+    ConfigError: if the settings hold a function.
     StoreError: if the folder exists already, or cannot be written.
   """
   if not isinstance(state, LegoState):
     raise errors.ConfigError(
       f"a {type(state).__name__} is not a state; give what `fit` returns first"
     )
-  if not np.array_equal(state.settings, fingerprint(cfg)):
-    raise errors.ConfigError(
-      "the state was made with other settings; pass the settings of the fit"
-    )
-  check_round_trip(cfg)
+  check_round_trip(state.cfg)
   path = pathlib.Path(path).absolute()
   if path.exists() and not (overwrite and _is_model(path)):
     cure = "overwrite=True replaces a model" if _is_model(path) else "name a new folder"
     raise errors.StoreError(f"{path} exists already; {cure}")
-  about = {"format": _FORMAT, "config": describe(cfg), "digest": digest(state)}
-  on_device = {name: getattr(state.model, name) for name in _ON_DEVICE}
-  if isinstance(state.model.weights, Weights):
-    on_device["weights"] = state.model.weights.whole
+  about = {"format": _FORMAT, "config": describe(state.cfg), "digest": digest(state)}
   try:
     with _orbax() as ocp:
       ocp.save(
         path,
-        {**to_arrays(state), **on_device},
+        to_arrays(state),
         overwrite=overwrite,
         custom_metadata=about,
       )
@@ -80,15 +63,11 @@ def save(
     raise errors.StoreError(f"cannot save a model in {path} ({_line(e)})") from e
 
 
-def load(
-  path: PathLike, sharding: jax.sharding.Sharding | Model | None = None
-) -> tuple[LegoConfig, LegoState]:
-  """The settings and the state that `save` was given.
+def load(path: PathLike) -> LegoState:
+  """The state that `save` was given.
 
   Args:
     path: the folder.
-    sharding: where keys [n, d], weights [n, C, d] and live [n] go: one sharding for all
-      of them, or a `Model` with one for each; the default device if not given.
 
   Raises:
     StoreError: if it is not a saved model, or damaged, or if the module of its solver
@@ -105,7 +84,6 @@ def load(
       cfg, wanted = _read_about(path, found.custom_metadata)
       tree = {name: _abstract(leaf) for name, leaf in found.metadata.items()}
       _check_shapes(path, cfg, tree)
-      tree.update(_place(tree, sharding))
       state = from_arrays(ocp.load(path, tree), cfg)
   except errors.LegoError:
     raise
@@ -117,7 +95,7 @@ def load(
     raise errors.StoreError(
       f"{path} holds a different state than was saved; restore it from a copy"
     )
-  return cfg, state
+  return state
 
 
 def _read_about(path: pathlib.Path, about: Any) -> tuple[LegoConfig, str]:
@@ -133,7 +111,7 @@ def _read_about(path: pathlib.Path, about: Any) -> tuple[LegoConfig, str]:
     raise errors.StoreError(f"the settings in {path} cannot be read ({e})") from None
 
 
-def _abstract(leaf: Any) -> np.ndarray[Any, Any] | jax.ShapeDtypeStruct:
+def _abstract(leaf: Any) -> np.ndarray[Any, Any]:
   """Tells orbax to restore a leaf as a host array; takes no memory yet."""
   zero: np.ndarray[Any, Any] = np.zeros((), leaf.dtype)
   return np.broadcast_to(zero, leaf.shape)
@@ -151,9 +129,10 @@ def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) 
     "ids": ((count,), "int64"),
     "routes": ((count, cfg.top_k), "int32"),
     "prints": ((count, 16), "uint8"),
-    "chunks": (tree["chunks"].shape, "int64"),
     "settings": ((32,), "uint8"),
   }
+  if "chunks" in tree:  # of version 0.3, which nothing reads
+    wanted["chunks"] = ((math.prod(tree["chunks"].shape),), "int64")
   there = {name: (leaf.shape, leaf.dtype.name) for name, leaf in tree.items()}
   if there != wanted:
     raise errors.StoreError(f"the arrays in {path} are not those of a state")
@@ -169,22 +148,6 @@ def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) 
       f"{path} is damaged: arrays of {needed} bytes in files of {size}; restore it from"
       " a copy"
     )
-
-
-def _place(
-  tree: Mapping[str, Any], sharding: jax.sharding.Sharding | Model | None
-) -> dict[str, jax.ShapeDtypeStruct]:
-  """Tells orbax to restore each array of the model with its sharding."""
-  if sharding is None:
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  return {
-    name: jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
-      tree[name].shape,
-      tree[name].dtype,
-      sharding=getattr(sharding, name) if isinstance(sharding, Model) else sharding,
-    )
-    for name in _ON_DEVICE
-  }
 
 
 def _is_model(path: pathlib.Path) -> bool:

@@ -1,30 +1,26 @@
 """fit, unlearn and learn: every request is checked before anything changes.
 
 The state after any sequence of requests, in any order and batching, is bit for bit the
-state of a fresh fit on the samples that remain (see `rebuild`).
+state of a fresh fit on the samples that remain (see `advance`).
 """
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from legonet_jax import errors
-from legonet_jax.core import (
-  keys as keys_lib,
-  retained as retained_lib,
-  samples as samples_lib,
-)
-from legonet_jax.core.config import LegoConfig, fingerprint, sample_fingerprint
+from legonet_jax.core import ids as ids_lib, keys as keys_lib, samples as samples_lib
+from legonet_jax.core.config import LegoConfig, sample_fingerprint
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
-from legonet_jax.core.state import LegoState, untrained
-from legonet_jax.core.transition import Info, rebuild
+from legonet_jax.host.advance import Info, advance
+from legonet_jax.host.state import LegoState, untrained
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.callbacks import Progress
 
 _NONE = np.zeros(0, np.int64)
 
 
-@flags.host_only
+@flags.host_only(twin="update")
 def fit(
   cfg: LegoConfig,
   samples: Samples,
@@ -47,7 +43,11 @@ def fit(
       than the memory of this machine.
     TooFewSamplesError: if there are fewer samples than adapters to anchor.
   """
-  _check_kinds(cfg, samples)
+  if not isinstance(cfg, LegoConfig):
+    raise errors.ConfigError(
+      f"the settings are a {type(cfg).__name__}; give a LegoConfig first"
+    )
+  _check_table(samples)
   if (keys is not None) != (cfg.key_policy == "given"):
     raise errors.ConfigError(
       f"key_policy {cfg.key_policy!r} {'needs' if keys is None else 'takes no'} keys;"
@@ -59,12 +59,11 @@ def fit(
     keys_lib.check_count(cfg, len(samples.ids))  # before memory is allocated for them
   _check_samples(cfg, samples)
   start = untrained(cfg, samples.codes.shape[1], keys)
-  return rebuild(cfg, samples, start, _NONE, samples.ids, progress)
+  return advance(start, samples, _NONE, samples.ids, progress)
 
 
-@flags.host_only
+@flags.host_only(twin="forget")
 def unlearn(
-  cfg: LegoConfig,
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
@@ -74,8 +73,7 @@ def unlearn(
   """Forgets `ids`: the state of a fresh fit on the samples that remain.
 
   Args:
-    cfg: the settings of the fit.
-    state: the state so far; not changed.
+    state: the state so far; not changed. It knows the settings of its fit.
     samples: a table with at least the retained samples; the samples to forget may be
       missing from it already.
     ids: which samples to forget: at least one, each once.
@@ -94,15 +92,15 @@ def unlearn(
       forgotten sample, not even that it existed.
     TooFewSamplesError: fewer samples than adapters would remain to be anchors.
   """
-  _check_fits(cfg, state, samples)
+  _check_fits(state, samples)
   wanted = _check_request(ids)
-  _check_held(cfg, state, samples, wanted)
-  return rebuild(cfg, samples, state, wanted, _NONE, progress, defer)
+  _check_held(state, samples, wanted)
+  _check_count(state, len(wanted), 0)
+  return advance(state, samples, wanted, _NONE, progress, defer)
 
 
-@flags.host_only
+@flags.host_only(twin="learn")
 def learn(
-  cfg: LegoConfig,
   state: LegoState,
   samples: Samples,
   ids: ArrayLike,
@@ -111,8 +109,7 @@ def learn(
   """Learns `ids`: the state of a fresh fit on the old samples and the new ones.
 
   Args:
-    cfg: the settings of the fit.
-    state: the state so far; not changed.
+    state: the state so far; not changed. It knows the settings of its fit.
     samples: a table with the retained samples and the new ones (see `append`).
     ids: which samples of the table to learn: at least one, each once.
     progress: called with (samples passed, samples in all).
@@ -125,15 +122,14 @@ def learn(
       names one that the model holds already.
     UnknownIdError: the table has no such sample.
   """
-  _check_fits(cfg, state, samples)
+  _check_fits(state, samples)
   wanted = _check_request(ids)
-  _check_new(cfg, state, samples, wanted)
-  return rebuild(cfg, samples, state, _NONE, wanted, progress)
+  _check_new(state, samples, wanted)
+  return advance(state, samples, _NONE, wanted, progress)
 
 
-@flags.host_only
+@flags.host_only(twin="update")
 def heal(
-  cfg: LegoConfig,
   state: LegoState,
   samples: Samples,
   progress: Progress | None = None,
@@ -142,13 +138,12 @@ def heal(
 
   `learn` and `unlearn` (without `defer`) train them as well.
   """
-  _check_fits(cfg, state, samples)
-  return rebuild(cfg, samples, state, _NONE, _NONE, progress)
+  _check_fits(state, samples)
+  return advance(state, samples, _NONE, _NONE, progress)
 
 
-@flags.host_only
+@flags.host_only(twin="update")
 def update(
-  cfg: LegoConfig,
   state: LegoState,
   samples: Samples,
   forget: ArrayLike,
@@ -161,23 +156,22 @@ def update(
   Trains each adapter at most once, and gives the same state as the requests one by one.
   Either list may be empty; for the rest see `unlearn` and `learn`.
   """
-  _check_fits(cfg, state, samples)
+  _check_fits(state, samples)
   gone, new = samples_lib.check_ids(forget), samples_lib.check_ids(add)
   both = np.intersect1d(gone, new)
   if len(both):
     raise errors.DuplicateIdError(
       f"sample {both[0]} is to be forgotten and learned at once; make it two requests"
     )
-  _check_held(cfg, state, samples, gone)
-  _check_new(cfg, state, samples, new)
-  return rebuild(cfg, samples, state, gone, new, progress, defer)
+  _check_held(state, samples, gone)
+  _check_new(state, samples, new)
+  _check_count(state, len(gone), len(new))
+  return advance(state, samples, gone, new, progress, defer)
 
 
-def _check_held(
-  cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
-) -> None:
+def _check_held(state: LegoState, samples: Samples, wanted: Ids) -> None:
   """Raises if the state lacks a sample to forget, or if no sample would remain."""
-  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
+  held = is_held(state, wanted)
   if not held.all():
     missing = wanted[~held][0]
     if missing in samples.ids:
@@ -189,22 +183,32 @@ def _check_held(
       f"no sample has id {missing}: it never existed, or was forgotten and dropped;"
       " check the request's ids (they are ids, not row numbers)"
     )
-  if len(wanted) == retained_lib.count(state.retained):
+
+
+def _check_count(state: LegoState, removed: int, added: int) -> None:
+  """Raises if too few samples would remain."""
+  held = len(state.rows.ids)
+  if held == removed:
     raise errors.TooFewSamplesError(
       "the request would forget every sample; delete the model instead"
     )
+  if state.cfg.key_policy == "replace":
+    keys_lib.check_count(state.cfg, held - removed + added)
 
 
-def _check_new(
-  cfg: LegoConfig, state: LegoState, samples: Samples, wanted: Ids
-) -> None:
+def _check_new(state: LegoState, samples: Samples, wanted: Ids) -> None:
   """Raises if the table lacks a sample to learn, or the state holds it already."""
   samples_lib.rows_of(samples, wanted)
-  held, _ = retained_lib.look_up(cfg.seed, state.retained, wanted)
+  held = is_held(state, wanted)
   if held.any():
     raise errors.DuplicateIdError(
       f"sample {wanted[held][0]} is in the model already; leave it out of the request"
     )
+
+
+def is_held(state: LegoState, wanted: Ids) -> NDArray[np.bool_]:
+  """Which of the ids `wanted` [m] the state holds."""
+  return ids_lib.locate(state.rows.ids, wanted)[1]
 
 
 def _check_request(ids: ArrayLike) -> Ids:
@@ -215,24 +219,15 @@ def _check_request(ids: ArrayLike) -> Ids:
   return wanted
 
 
-def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
-  """Raises if settings, state and samples do not belong together."""
-  _check_kinds(cfg, samples)
+def _check_fits(state: LegoState, samples: Samples) -> None:
+  """Raises if state and samples do not belong together."""
   if not isinstance(state, LegoState):
     raise errors.ConfigError(
       f"a {type(state).__name__} is not a state; give what `fit` returns first"
     )
-  if not np.array_equal(state.settings, fingerprint(cfg)):
-    raise errors.ConfigError(
-      "the state was made with other settings; pass the settings of the fit"
-    )
-  if state.retained[0].ids.dtype != np.int64 or state.anchors.dtype != np.int64:
-    raise errors.ConfigError(
-      "the state's ids are no longer int64; jax cuts them to 32 bits, so pass only"
-      " `state.model` to jitted functions"
-    )
-  _check_samples(cfg, samples)
-  dim = state.model.keys.shape[1]
+  _check_table(samples)
+  _check_samples(state.cfg, samples)
+  dim = state.net.keys.shape[1]
   if samples.codes.shape[1] != dim:
     raise errors.SampleError(
       f"the samples have width {samples.codes.shape[1]}, the state {dim};"
@@ -240,12 +235,8 @@ def _check_fits(cfg: LegoConfig, state: LegoState, samples: Samples) -> None:
     )
 
 
-def _check_kinds(cfg: LegoConfig, samples: Samples) -> None:
-  """Raises if the arguments are not what their names say."""
-  if not isinstance(cfg, LegoConfig):
-    raise errors.ConfigError(
-      f"the settings are a {type(cfg).__name__}; give a LegoConfig first"
-    )
+def _check_table(samples: Samples) -> None:
+  """Raises if samples are not a table."""
   if not isinstance(samples, Samples):
     raise errors.SampleError(
       f"samples are a {type(samples).__name__}; give what `make_samples(cfg, encodings,"

@@ -12,15 +12,14 @@ import jax
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.retained import join
-from legonet_jax.core.state import LegoState
+from legonet_jax.host.state import LegoState
 from legonet_jax.runtime import flags
 
 VERSION = "legonet-jax state 2"
 OLD_VERSION = "legonet-jax state 1"
 
 
-@flags.host_only
+@flags.host_only()
 def digest(state: LegoState, version: str = VERSION) -> str:
   """The sha256 of a state, in hexadecimal.
 
@@ -33,9 +32,11 @@ def digest(state: LegoState, version: str = VERSION) -> str:
     raise errors.ConfigError(
       f"a {type(state).__name__} is not a state; give what `fit` returns first"
     )
-  # On the host, so that shared weights are not put together for good.
-  model = state.model._replace(weights=np.asarray(state.model.weights))
-  parts = (model, state.anchors, join(state.retained), state.settings)
+  net, weights = state.net, state.weights
+  parts = (
+    net.keys, weights, net.live, state.anchors, state.ids, state.routes, state.prints,
+    state.settings,
+  )  # fmt: skip
   return digest_tree(parts, version.encode())
 
 

@@ -1,0 +1,5 @@
+"""The host API: requests by id, checked, on the steps of `functional`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

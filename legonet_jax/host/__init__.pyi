@@ -1,0 +1,8 @@
+from . import (
+  advance as advance,
+  attach as attach,
+  digest as digest,
+  requests as requests,
+  state as state,
+  train as train,
+)
