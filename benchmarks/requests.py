@@ -159,4 +159,5 @@ def fixsisa(cfg: lego.LegoConfig, samples: lego.Samples, i: int) -> NDArray[Any]
   shard = shard[samples.ids[shard] != i]
   one, signs = for_one_adapter(cfg), np.ones(len(shard), np.int8)
   who = np.uint32(cfg.seed), np.zeros(2, np.uint32)
-  return np.asarray(single.solve_rows(one, samples.data, shard, signs, who).weights)
+  carry = single.carry_rows(one, samples.data, shard, signs, who)
+  return np.asarray(single.solve_carry(one, *carry).weights)

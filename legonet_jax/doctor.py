@@ -212,7 +212,9 @@ def check_sgd() -> Answer:
   )
   words, ones = ids_lib.to_words(IDS[-2:]), np.ones(11, np.int8)
   got = [
-    single.solve_rows(cfg, samples.data, rows, ones[rows], (np.uint32(cfg.seed), who))
+    single.solve_carry(
+      cfg, *single.carry_rows(cfg, samples.data, rows, ones[rows], (cfg.seed, who))
+    )
     for rows, who in zip((np.arange(8), np.arange(8, 11)), words, strict=True)
   ]
   return Answer(np.stack([w.weights for w in got]), 1e-5, "72 weights after training")

@@ -93,8 +93,8 @@ def test_sums_that_would_not_fit_are_refused_and_those_that_fit_are_not():
     gram = jnp.asarray(full.gram).at[largest, largest].set(2**31 - room)
     start = full._replace(gram=gram)
     one = np.zeros(1, np.intp)
-    found = single.solve_rows(RIDGE, samples.data, one, np.ones(1, np.int8), WHO, start)
-    assert (found.undecided >= 0) == fits
+    carry = single.carry_rows(RIDGE, samples.data, one, np.ones(1, np.int8), WHO, start)
+    assert (single.solve_carry(RIDGE, *carry).undecided >= 0) == fits
 
 
 @pytest.mark.parametrize(("dim", "count"), [(7, 5), (64, 300), (150, 90)])

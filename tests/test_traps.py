@@ -114,8 +114,7 @@ def test_trap_lanes_an_adapter_has_the_same_bits_beside_any_others(samples, lane
 @pytest.mark.parametrize("restored", [False, True], ids=["after a fit", "restored"])
 @pytest.mark.parametrize(
   "solver",
-  # Batches of one sample: a tile as long as its request would have any length.
-  [dataclasses.replace(SGD, batch_size=1, tile_batches=32), lego.Ridge()],
+  [dataclasses.replace(SGD, batch_size=1), lego.Ridge()],
   ids=["sgd", "ridge"],
 )
 def test_trap_recompiling_no_second_request_of_a_kind_compiles_anything(

@@ -11,35 +11,11 @@ from numpy.typing import NDArray
 
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.data import Data
-from legonet_jax.core.fold import close, fold, make_adapter, size_of, solve_members
+from legonet_jax.core.fold import close, fold, make_adapter, size_of
 from legonet_jax.core.solver import Adapter, Members, Solution
 from legonet_jax.runtime import flags
 
 Who = tuple[ArrayLike, ArrayLike]  # the seed, and an id as words [2]
-
-
-@flags.pinned()
-def solve_rows(
-  cfg: LegoConfig,
-  data: Data,
-  rows: NDArray[Any],
-  signs: NDArray[np.int8],
-  who: Who,
-  start: Any = None,
-) -> Solution:
-  """The solution of one adapter.
-
-  Args:
-    cfg: the settings.
-    data: the table.
-    rows: [m] the members, or those that joined and left since `start`.
-    signs: [m] 1 or -1.
-    who: the seed and the adapter's id as words [2].
-    start: the statistics before, or None.
-  """
-  members, adapter = _members(data, rows, signs), make_adapter(*_words(who), {})
-  found: Solution = _solve(for_one_adapter(cfg), members, adapter, start)
-  return found
 
 
 @flags.pinned()
@@ -51,7 +27,16 @@ def carry_rows(
   who: Who,
   start: Any = None,
 ) -> tuple[Any, jax.Array]:
-  """The solver's carry after the rows, and whether it is right; see `solve_rows`."""
+  """The solver's carry after some rows, and whether it is right.
+
+  Args:
+    cfg: the settings.
+    data: the table.
+    rows: [m] the members, or those that joined and left since `start`.
+    signs: [m] 1 or -1.
+    who: the seed and the adapter's id as words [2].
+    start: the statistics before, or None.
+  """
   members, adapter = _members(data, rows, signs), make_adapter(*_words(who), {})
   found: tuple[Any, jax.Array] = _carry(for_one_adapter(cfg), members, adapter, start)
   return found
@@ -73,11 +58,6 @@ def _members(data: Data, rows: NDArray[Any], signs: NDArray[np.int8]) -> Members
   more = size_of(m) - m  # one of a few sizes, so that few shapes are compiled
   rows, signs = np.pad(rows.astype(np.int32), (0, more)), np.pad(signs, (0, more))
   return Members(data.codes, data.labels, rows, signs, np.int32(m))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _solve(cfg: LegoConfig, members: Members, adapter: Adapter, start: Any) -> Solution:
-  return solve_members(cfg, members, adapter, start)
 
 
 @functools.partial(jax.jit, static_argnums=0)

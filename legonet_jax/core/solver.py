@@ -127,11 +127,6 @@ class Solver:
     """How often `update` sees each member."""
     return 1
 
-  @property
-  def tile(self) -> int:
-    """Members that the host hands over at a time."""
-    return 2 * self.block
-
   def train(
     self,
     cfg: LegoConfig,

@@ -15,7 +15,7 @@ from legonet_jax.solvers import optimizers
 
 Carry = tuple[jax.Array, optax.OptState]
 
-# The device indexes a tile, and counts epochs, in int32.
+# The device counts samples and epochs in int32.
 _MAX_INT32 = 2**31 - 1
 
 
@@ -34,9 +34,7 @@ class Sgd(Solver):
     init_scale: standard deviation of the initial weights.
     lanes: adapters trained side by side under `vmap` on an accelerator. Fixed for the
       life of a model: another width may give other bits there.
-    tile_batches: batches in one call of the executable by the host. It sets the memory
-      of a call and how often the host gathers rows, but never changes the weights. You
-      may change it between requests.
+    tile_batches: has no effect; it is a part of the digests of earlier versions.
   """
 
   feature_map: ClassVar[FeatureMap] = "l2"
@@ -69,10 +67,9 @@ class Sgd(Solver):
         f"solver.{name} is {value}; it must be at least 1 and at most {_MAX_INT32}",
       )
     need(
-      self.tile_batches * self.lanes * self.batch_size <= _MAX_INT32,
-      f"solver.tile_batches is {self.tile_batches}, lanes {self.lanes} and batch_size"
-      f" {self.batch_size}; their product, the samples of one call, must be at most"
-      f" {_MAX_INT32}",
+      self.lanes * self.batch_size <= _MAX_INT32,
+      f"solver.lanes is {self.lanes} and batch_size {self.batch_size}; their product,"
+      f" the samples of one step, must be at most {_MAX_INT32}",
     )
     need(
       0 <= self.init_scale <= 1e6,
@@ -90,11 +87,6 @@ class Sgd(Solver):
   def passes(self) -> int:
     """Epochs."""
     return self.epochs
-
-  @property
-  def tile(self) -> int:
-    """Samples in one call of the executable."""
-    return self.tile_batches * self.batch_size
 
   def init(self, cfg: LegoConfig, dim: int, adapter: Adapter | None) -> Carry:
     """Random weights from the adapter's own key, and the optimiser's first state."""
@@ -122,9 +114,8 @@ class Sgd(Solver):
     return optimizers.make_optimizer(self.optimizer, tuple(options.items()))
 
   def largest_arrays(self, cfg: LegoConfig, dim: int) -> list[LargeArray]:
-    """A batch, its targets, and the tile that it is a part of."""
+    """A batch and its targets."""
     return [
-      LargeArray("samples [tile_batches, batch_size, width]", (self.tile, dim), 1),
       LargeArray("features [batch_size, width]", (self.batch_size, dim), 4),
       LargeArray(
         "targets [batch_size, num_classes]", (self.batch_size, cfg.num_classes), 4
