@@ -72,7 +72,7 @@ UNUSABLE = {
   "seed": [made(seed=v) for v in (-1, 2**32, HUGE, False, None, 1.0, "0")],
   "epochs": [sgd(epochs=v) for v in (0, -1, 2**31, HUGE, UNPRINTABLE, True, None, NAN)],
   "batch_size": [
-    sgd(batch_size=v) for v in (0, -4, 10**9, HUGE, True, None, np.float64(64))
+    sgd(batch_size=v) for v in (0, -4, 2**31, HUGE, True, None, np.float64(64))
   ],
   "lanes": [sgd(lanes=v) for v in (0, 10**9, HUGE, True, None, INF)],
   "tile_batches": [sgd(tile_batches=v) for v in (0, HUGE, True, None, "16")],
