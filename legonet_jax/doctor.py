@@ -203,20 +203,17 @@ def check_sgd() -> Answer:
     optimizer="sgd",
     options=(("learning_rate", 0.5), ("momentum", 0.9)),
     init_scale=0.1,
-    lanes=2,
-    tile_batches=2,
   )
   cfg = LegoConfig(CLASSES, num_adapters=2, top_k=1, seed=5, solver=solver)
   samples = make_samples(
     make_integers(7, -100, 100, 11, DIM), make_integers(8, 0, CLASSES - 1, 11)
   )
-  words, ones = ids_lib.to_words(IDS[-2:]), np.ones(11, np.int8)
-  got = [
-    single.solve_carry(
-      cfg, *single.carry_rows(cfg, samples.data, rows, ones[rows], (cfg.seed, who))
-    )
-    for rows, who in zip((np.arange(8), np.arange(8, 11)), words, strict=True)
-  ]
+  got = []
+  words = ids_lib.to_words(IDS[-2:])
+  for rows, word in zip((np.arange(8), np.arange(8, 11)), words, strict=True):
+    signs, who = np.ones(len(rows), np.int8), (cfg.seed, word)
+    carry = single.carry_rows(cfg, samples.data, rows, signs, who)
+    got.append(single.solve_carry(cfg, *carry))
   return Answer(np.stack([w.weights for w in got]), 1e-5, "72 weights after training")
 
 

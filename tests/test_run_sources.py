@@ -19,9 +19,7 @@ from run_world import (
   files_below,
   learn,
   make_run,
-  make_store,
   refit_digest,
-  snapshot,
   traces,
   unlearn,
 )
@@ -35,12 +33,10 @@ from legonet_jax import errors
 from legonet_jax.io import lock
 from legonet_jax.runs import (
   checkpoint,
-  create as create_lib,
   journal,
   requests as requests_lib,
   run as run_lib,
   service,
-  verify as verify_lib,
 )
 from legonet_jax.solvers import settings
 from legonet_jax.store import rows as store_rows
@@ -114,29 +110,6 @@ def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_p
   run, _ = do(path)
   assert run.manifest.digest == refit_digest([*IDS[1:], *NEW_IDS])
   assert not service.unfinished(path)
-
-
-def test_what_another_run_has_erased_is_forgotten_with_the_next_request(path):
-  other = path.parent / "second"
-  create_lib.create(other, CONFIG, path.parent / "store")
-  do(path, unlearn(IDS[:2]))
-  run, _ = do(other, unlearn(IDS[5:6]))
-  assert run.manifest.digest == refit_digest([*IDS[2:5], *IDS[6:]])
-  assert journal.read(other / "journal.jsonl")[-1]["lost"] == 2
-  assert not [c for c in verify_lib.verify(other, full=True).checks if not c.passed]
-
-
-def test_rows_that_nobody_has_erased_are_not_taken_for_forgotten(path):
-  """A store with other rows in its place: an obstacle, and the request is kept."""
-  store = path.parent / "store"
-  keep = path.parent.parent / "kept_store"
-  snapshot(store, keep)
-  make_store(store, count=40)
-  with pytest.raises(errors.RunError, match=r"20 of 60 .*only 0 rows were erased"):
-    do(path, unlearn(IDS[5:6]))
-  snapshot(keep, store)
-  run, _ = do(path)
-  assert run.manifest.digest == refit_digest([*IDS[:5], *IDS[6:]])
 
 
 def test_a_row_that_changed_on_disk_is_noticed_before_it_is_trained_on(path):

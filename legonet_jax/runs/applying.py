@@ -125,9 +125,7 @@ def _update(
   wanted = np.intersect1d(admission.ids_of(batch, "unlearn"), state.ids)
   lost = _NONE
   if samples is None:
-    lost = np.setdiff1d(
-      run_lib.lost_rows(run.source, state.ids, session.entries), wanted
-    )
+    lost = np.setdiff1d(run_lib.lost_rows(run.source, state.ids), wanted)
     samples = run_lib.checked_table(run, np.setdiff1d(state.ids, [*wanted, *lost]))
   left = np.union1d(wanted, lost)
   if len(left):

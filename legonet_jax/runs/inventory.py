@@ -22,10 +22,10 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.run import Run
 from legonet_jax.runtime.checks import Check
-from legonet_jax.store import erase, read as store_read
+from legonet_jax.store import erase, marks, read as store_read
 
 _ARRAYS = ("encodings", "ids", "labels", "split")
-_STORE_FILES = {"meta.json", *(f"{name}.npy" for name in _ARRAYS)}
+_STORE_FILES = {"meta.json", marks.FILE, *(f"{name}.npy" for name in _ARRAYS)}
 _MAX_LOCK = 20
 
 
@@ -149,6 +149,7 @@ def _store_problem(
     if at_work:  # rows are being erased, and the sums are written after them
       return ""
     raise
+  marks.read(path)  # raises if the file holds anything else than marks
   raw = untrusted.read_npy(path / "ids.npy", follow=False)
   erased = int(np.sum(raw < 0))
   if erased != store.meta.get("erased", 0) and not at_work:

@@ -114,7 +114,7 @@ def make_again(
   """
   path, cfg = layout.root, settings.cfg
   source = rows_lib.Source(path, lost.stores, settings.classes)
-  erased = run_lib.lost_rows(source, lost.ids, entries)
+  erased = run_lib.lost_rows(source, lost.ids)
   samples = rows_lib.table(cfg, source, np.setdiff1d(lost.ids, erased))
   keys = layout_lib.read_keys(layout, cfg)
   state, _ = requests.fit(cfg, samples, keys, progress)

@@ -17,17 +17,13 @@ from legonet_jax.host.state import LegoState
 from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
-  journal,
   layout as layout_lib,
   rows as rows_lib,
 )
 from legonet_jax.runs.checkpoint import Manifest
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runtime.environment import differences
-from legonet_jax.store import (
-  erase,
-  read as store_read,
-)
+from legonet_jax.store import erase, marks, read as store_read
 
 
 class Run(NamedTuple):
@@ -101,25 +97,27 @@ def checked_table(run: Run, ids: Ids) -> Samples:
   return samples
 
 
-def lost_rows(source: rows_lib.Source, ids: Ids, entries: list[journal.Entry]) -> Ids:
+def lost_rows(source: rows_lib.Source, ids: Ids) -> Ids:
   """The retained `ids` whose rows another run has erased from a shared store.
 
   Raises:
-    StoreError: if more rows are missing than were erased.
+    StoreError: if rows are missing that were not erased.
   """
   gone = rows_lib.lost(source, ids)
   if not len(gone):
     return gone
-  before = journal.latest(entries, "stores") or {}
-  erased = 0
+  erased, unmarked = np.zeros(len(gone), bool), 0
   for store in source.stores:
-    now = erase.record(rows_lib.resolve(source.root, store))
-    erased += now["erased"] - int(before.get(store, {}).get("erased", 0))
-  if erased < len(gone):
+    path = rows_lib.resolve(source.root, store)
+    erased |= marks.find_erased(path, gone)
+    # Up to version 0.3 stores had no marks.
+    meta = store_read.open_store(path).meta
+    unmarked += marks.count_unmarked(path, int(meta.get("erased", 0)))
+  if int((~erased).sum()) > unmarked:
     raise errors.StoreError(
       f"{len(gone)} of {len(ids)} retained samples are no longer in"
-      f" {', '.join(source.stores)}, and only {max(erased, 0)} rows were erased there"
-      " since; restore the stores from a copy"
+      f" {', '.join(source.stores)}, and only {int(erased.sum()) + unmarked} of them"
+      " were erased there; restore the stores from a copy"
     )
   return gone
 

@@ -1,10 +1,8 @@
 """Marks of forgotten samples, so that none comes back by accident.
 
-    mark(id) = first 128 bits of HMAC-SHA256(key, id)
-
-The journal keeps a mark for every forgotten id; the run keeps a random key in a file of
-its own (`forgotten.key`, for its owner only). With both, an id can be looked up:
-`learn` refuses to bring back a forgotten sample, recovery finds rows that must still be
+The journal keeps a mark (see `store.marks`) for every forgotten id; the run keeps a
+random key in a file of its own (`forgotten.key`, for its owner only). With both, an id
+can be looked up: `learn` refuses to bring back a forgotten sample, recovery finds rows that must still be
 erased, and `verify` finds rows that a restored backup has brought back. The journal
 alone names nobody: without the key, marks are random numbers.
 
@@ -20,11 +18,11 @@ import secrets
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.core.ids import Ids
 from legonet_jax.io import durable, untrusted
+from legonet_jax.store.marks import find_marked as find_marked, mark as mark
 
 _BYTES = 32
 Marks = frozenset[str]
@@ -99,13 +97,6 @@ def is_current(key: bytes, entries: Sequence[dict[str, Any]]) -> bool:
   return bool(names) and names[-1] == key_name(key)
 
 
-def mark(key: bytes, ids: Ids) -> list[str]:
-  """The marks of `ids` [m], in their order."""
-  raw = np.ascontiguousarray(ids, "<i8").tobytes()
-  parts = (raw[i : i + 8] for i in range(0, len(raw), 8))
-  return [hmac.digest(key, part, "sha256")[:16].hex() for part in parts]
-
-
 def seal(key: bytes, ids: Ids) -> str:
   """One value for a whole set of ids, whatever their order."""
   data = np.sort(np.ascontiguousarray(ids, "<i8")).tobytes()
@@ -128,10 +119,3 @@ def all_marks(entries: Sequence[dict[str, Any]], more: Iterable[str] = ()) -> Ma
     marks.update(entry.get("forgotten", ()))
     marks.difference_update(entry.get("relearned", ()))
   return frozenset(marks | set(more))
-
-
-def find_marked(key: bytes, marks: Marks, ids: Ids) -> NDArray[np.bool_]:
-  """Which of `ids` [m] are marked."""
-  if not marks:
-    return np.zeros(len(ids), bool)
-  return np.asarray([m in marks for m in mark(key, ids)], bool)

@@ -3,6 +3,7 @@ from . import (
   format as format,
   leftovers as leftovers,
   make as make,
+  marks as marks,
   models as models,
   read as read,
   rows as rows,

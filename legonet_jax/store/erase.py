@@ -1,9 +1,10 @@
 """Erasing rows of an encoding store, in place.
 
-`erase` overwrites the encoding with zeros, then label and id with -1, and updates the
-sha256 values in `meta.json`. The id goes last: after a crash before that, the rows can
-still be found and erased again; after a later crash, only the sha256 values are stale,
-which every call computes anew. So `erase` may be repeated at will.
+`erase` marks the ids (see `marks`), overwrites the encoding with zeros, then label and
+id with -1, and updates the sha256 values in `meta.json`. The id goes last: after a
+crash before that, the rows can still be found and erased again; after a later crash,
+only the sha256 values are stale, which every call computes anew. So `erase` may be
+repeated at will.
 
 Rows are found by id, whoever wrote them. A store may serve several runs: a row that one
 of them erases is gone for the others as well.
@@ -21,7 +22,7 @@ from legonet_jax import errors
 from legonet_jax.core.ids import Ids
 from legonet_jax.io import durable, files, hashing, lock, untrusted
 from legonet_jax.runtime.callbacks import OnStep
-from legonet_jax.store import leftovers, read
+from legonet_jax.store import leftovers, marks, read
 
 PlainRecord = dict[str, Any]
 _ERASED_ID, _ERASED_LABEL = -1, -1
@@ -60,6 +61,7 @@ def erase(
     count = len(rows)
     if again:
       rows = np.union1d(rows, np.flatnonzero(raw < 0))
+    marks.add(path, raw[rows][raw[rows] >= 0], int(meta.get("erased", 0)))
     _overwrite(path / "encodings.npy", rows, 0)
     on_step("encoding overwritten")
     _overwrite(path / "labels.npy", rows, _ERASED_LABEL)

@@ -4,6 +4,7 @@
     ids.npy         [N] int64, increasing
     labels.npy      [N] int32
     split.npy       [N] uint8, 0 train and 1 test
+    erased.marks    which ids were erased, if any were (see `marks`)
     meta.json       how it was made, the names of its classes if they are known, and the
                     sha256 of each array
 

@@ -7,7 +7,7 @@ import os
 import pathlib
 
 from legonet_jax.io import files
-from legonet_jax.store import format
+from legonet_jax.store import format, marks
 
 
 def clean(
@@ -53,5 +53,10 @@ def holds_nothing_else(path: pathlib.Path) -> bool:
 
 
 def _is_temporary(name: str) -> bool:
-  known = (format.META, format.PARTIAL, *(f"{array}.npy" for array in format.ARRAYS))
+  known = (
+    format.META,
+    format.PARTIAL,
+    marks.FILE,
+    *(f"{array}.npy" for array in format.ARRAYS),
+  )
   return any(files.is_temporary(name, of) for of in known)
