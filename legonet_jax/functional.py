@@ -119,13 +119,13 @@ def update(
     usable = here & state.live[at]
     touched = change.touched[mine]
     changed = (touched > 0) | ~usable
-    kept = jax.lax.cond(
-      change.moved,
-      lambda: jax.tree.map(lambda a: a[at], state.solutions),
-      lambda: state.solutions,
+    # A loop that may not run leaves the table where it is; a `cond` would copy it.
+    move = functools.partial(jax.tree.map, lambda a: a[at])
+    kept = jax.lax.fori_loop(
+      0, change.moved.astype(jnp.int32), lambda _, table: move(table), state.solutions
     )
     work = work_of(data, new, change, keeps(state.cfg))._replace(
-      first=first, statistics=kept.statistics, mendable=usable & (touched < 2)
+      first=first, mendable=usable & (touched < 2)
     )
     (jobs,) = jnp.nonzero(changed, size=len(mine), fill_value=len(mine))
     solutions = training.run(

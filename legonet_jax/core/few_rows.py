@@ -150,7 +150,7 @@ def move(
   )
   work = Work(
     table, order, known, lost, won, state.seed, state.options, state.names, new.sizes,
-    jnp.int32(0), None, None,
+    jnp.int32(0), None,
   )  # fmt: skip
   return new, work
 
@@ -173,9 +173,7 @@ def _exchange_few(
     touched = _touched(near, n)[mine]
     (jobs,) = jnp.nonzero(touched, size=min(len(mine), near.size), fill_value=len(mine))
     held = jax.tree.map(lambda a: a[jobs], state.solutions)  # beyond m, the last
-    work = work._replace(
-      first=first, statistics=held.statistics, mendable=jnp.ones(len(jobs), bool)
-    )
+    work = work._replace(first=first, mendable=jnp.ones(len(jobs), bool))
     place = jnp.arange(len(jobs), dtype=jnp.int32)
     number = jnp.sum(touched, dtype=jnp.int32)
     found = training.run(cfg, lanes, False, few, work, jobs, place, number, held)

@@ -32,8 +32,8 @@ class Work(NamedTuple):
     names: [n, 2].
     sizes: [n] int32, |D_aj| of the new set.
     first: int32, the index of this device's first adapter.
-    statistics: [m, ...] of its m adapters before, or None.
-    mendable: [m] bool, whether they can be mended by what was lost and won, or None.
+    mendable: [m] bool, whether the statistics of its m adapters can be mended by what
+      was lost and won, or None.
   """
 
   data: Data
@@ -46,7 +46,6 @@ class Work(NamedTuple):
   names: jax.Array
   sizes: jax.Array
   first: jax.Array
-  statistics: Any
   mendable: Any
 
 
@@ -55,7 +54,7 @@ def work_of(data: Data, state: State, change: Change, known: bool) -> Work:
   return Work(
     data, state.order, state.routes, change.lost if known else None,
     change.won if known else None, state.seed,
-    state.options, state.names, state.sizes, jnp.int32(0), None, None,
+    state.options, state.names, state.sizes, jnp.int32(0), None,
   )  # fmt: skip
 
 
@@ -79,7 +78,7 @@ def train_one(
   Args:
     cfg: the settings.
     few: whether the table has only the rows that were lost and won.
-    work: what training reads; its statistics are not.
+    work: what training reads.
     job: int32, which adapter of this device.
     held: its statistics before, or None.
     mendable: whether they can be mended by what it lost and won.
@@ -132,15 +131,17 @@ def train(
     few: as for `train_one`.
     work: what training reads.
     jobs: [g] adapters of this device; beyond `count` anything.
-    at: [g] their places in `solutions` and `work.statistics`.
+    at: [g] their places in `solutions` and `work.mendable`.
     count: int32.
-    solutions: what to write into; the other slices stay.
+    solutions: with the statistics before; what to write into. The other slices stay.
   """
   blank = blank_solution(cfg, work.data.codes.shape[1])
 
-  def one(i: jax.Array) -> Solution:
+  def one(i: jax.Array, statistics: Any) -> Solution:
     some = (i < count) & (work.sizes[work.first + jobs[i]] > 0) & (not defer)
-    held = jax.tree.map(lambda a: a[at[i]], work.statistics)
+    held = jax.tree.map(
+      lambda a: jax.lax.dynamic_index_in_dim(a, at[i], keepdims=False), statistics
+    )
     found: Solution = jax.lax.cond(
       some,
       lambda: train_one(cfg, few, work, jobs[i], held, work.mendable[at[i]]),
@@ -150,12 +151,18 @@ def train(
 
   def group(g: jax.Array, solutions: Solution) -> Solution:
     lane = g * lanes + jnp.arange(lanes, dtype=jnp.int32)
+    written: Solution
     if lanes == 1:
-      found = jax.tree.map(lambda a: a[None], one(lane[0]))
-    else:
-      found = jax.vmap(one)(lane)
+      put = jax.lax.dynamic_update_index_in_dim
+      written = jax.tree.map(
+        lambda table, new: put(table, new, at[g], 0),
+        solutions,
+        one(g, solutions.statistics),
+      )
+      return written
+    found = jax.vmap(one, in_axes=(0, None))(lane, solutions.statistics)
     place = jnp.where(lane < count, at[jnp.minimum(lane, len(at) - 1)], len(work.sizes))
-    written: Solution = jax.tree.map(
+    written = jax.tree.map(
       lambda table, new: table.at[place].set(new, mode="drop"), solutions, found
     )
     return written
