@@ -126,6 +126,9 @@ def make_key(s: Settings, i: int, codes: list[int]) -> list[int]:
     total = sum(w >> shift & 255 for w in words for shift in (0, 8, 16, 24)) - 1020
     noise = (total * factor + 2**23) // 2**24
     key.append(min(max(x + noise, -m), m))
+  if _dot(key, key) > 5592405:
+    c = math.isqrt(5592405 // d)
+    key = [min(max(v, -c), c) for v in key]
   return key
 
 

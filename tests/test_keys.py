@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import legonet_jax as lego
-from legonet_jax import errors, functional
+from legonet_jax import functional
 from legonet_jax.core import ids as ids_lib, keys as keys_lib
 from legonet_jax.core.data import Data
 
@@ -88,11 +88,18 @@ def test_xi_depends_on_the_anchors_id_and_not_on_its_place(samples):
   np.testing.assert_array_equal(keys_at(CONFIG, samples, order), keys[order])
 
 
-def test_keys_too_long_for_exact_scores_are_refused():
-  wide = dataclasses.replace(CONFIG, key_noise=100.0, num_adapters=1, top_k=1)
-  samples = lego.make_samples(wide, np.ones((2, 600)), [0, 1])
-  with pytest.raises(errors.ConfigError, match="key_noise"):
-    lego.fit(wide, samples)
+@pytest.mark.parametrize(("dim", "noise"), [(600, 100.0), (2048, 0.381), (2**14, 1.0)])
+def test_no_noise_makes_a_key_too_long_for_exact_scores(dim, noise):
+  """Not even that of a forgotten anchor's successor, after a fit that went well."""
+  cfg = dataclasses.replace(CONFIG, key_noise=noise, num_adapters=4, top_k=2)
+  e = np.random.default_rng(0).normal(size=(12, dim))
+  samples = lego.make_samples(cfg, e, np.arange(12) % 3)
+  state, _ = lego.fit(cfg, samples)
+  for _ in range(3):
+    state, _ = lego.unlearn(state, samples, state.anchors[:1])
+    assert (state.model.keys.astype(int) ** 2).sum(axis=1).max() <= keys_lib.LONGEST2
+  refit, _ = lego.fit(cfg, lego.select(samples, state.ids))
+  assert lego.digest(state) == lego.digest(refit)
 
 
 def test_given_keys_go_through_the_same_map_as_encodings():

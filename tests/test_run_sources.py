@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 
 from conftest import CONFIG, SGD
 import numpy as np
@@ -32,6 +33,7 @@ import legonet_jax as lego
 from legonet_jax import errors
 from legonet_jax.io import lock
 from legonet_jax.runs import (
+  applying,
   checkpoint,
   journal,
   requests as requests_lib,
@@ -109,6 +111,80 @@ def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_p
   (tmp_path / "away").rename(other)
   run, _ = do(path)
   assert run.manifest.digest == refit_digest([*IDS[1:], *NEW_IDS])
+  assert not service.unfinished(path)
+
+
+def truncated(store):
+  file = store / "encodings.npy"
+  file.write_bytes(file.read_bytes()[:-5])
+
+
+def fifo(store):
+  (store / "ids.npy").unlink()
+  os.mkfifo(store / "ids.npy")
+
+
+def linked(store):
+  store.rename(store.with_name("elsewhere"))
+  store.symlink_to(store.with_name("elsewhere"))
+
+
+DAMAGE = {
+  "away": lambda store: store.rename(store.with_name("away")),
+  "a file cut off": truncated,
+  "no labels": lambda store: (store / "labels.npy").unlink(),
+  "no JSON": lambda store: (store / "meta.json").write_text("{"),
+  "another version": lambda store: (store / "meta.json").write_text('{"version": 9}'),
+  "ids in 2-d": lambda store: np.save(store / "ids.npy", NEW_IDS[None]),
+  "a link": linked,
+  "a FIFO": fifo,
+  "an empty file": lambda store: (store / "split.npy").write_bytes(b""),
+  "marks": lambda store: (store / "erased.marks").write_bytes(b"?"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_learn_whose_store_was_damaged_does_not_hold_up_others(path, tmp_path, kind):
+  other = tmp_path / "other"
+  store_rows.land(other, store_rows.StoreRows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
+  drop(path, requests_lib.make("learn", NEW_IDS, store=str(other)))
+
+  class StopError(Exception):
+    pass
+
+  def stop(name):
+    if name == "accepted":
+      raise StopError
+
+  with pytest.raises(StopError):
+    do(path, None, stop)
+  DAMAGE[kind](other)
+  session, _ = service.carry_out(path, unlearn(IDS[:1]))
+  learned = NEW_IDS if kind == "marks" else NEW_IDS[:0]  # which no learn reads
+  assert session.run.manifest.digest == refit_digest([*IDS[1:], *learned])
+  assert len(service.unfinished(path)) == (0 if len(learned) else 1)
+  assert len(session.notes) == (0 if len(learned) else 1)
+
+
+def test_a_request_that_cannot_be_trained_is_rejected_and_the_next_one_goes_on(
+  path, monkeypatch
+):
+  """As one that brings an adapter more members than exact sums can hold."""
+  real = applying.requests.update
+
+  def too_many(state, samples, left, joined, *rest, **kwargs):
+    if len(joined):
+      raise errors.ConfigError("an adapter has too many members for exact sums")
+    return real(state, samples, left, joined, *rest, **kwargs)
+
+  monkeypatch.setattr(applying.requests, "update", too_many)
+  drop(path, learn())
+  run, _ = do(path, unlearn(IDS[:1]))
+  assert run.manifest.digest == refit_digest(IDS[1:])
+  rejected = [
+    e for e in journal.read(path / "journal.jsonl") if e["event"] == "rejected"
+  ]
+  assert [e["reason"] for e in rejected] == ["ConfigError"]
   assert not service.unfinished(path)
 
 

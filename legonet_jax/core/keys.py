@@ -22,6 +22,8 @@ from legonet_jax.core import features, ids as ids_lib
 from legonet_jax.core.config import LegoConfig
 
 _PER_SIGMA = 80265  # 2^24 / 209.02
+# With ||x||² and ||K||² of at most this, |x·K| + ||K||²/2 stays below 2^23.
+LONGEST2 = 2 * features.EXACT_SCORE // 3
 
 
 def check_count(cfg: LegoConfig, samples: int) -> None:
@@ -41,7 +43,7 @@ def keys_given(cfg: LegoConfig, keys: ArrayLike, dim: int) -> NDArray[np.int8]:
       f"keys have shape {points.shape}; {cfg.num_adapters} adapters on encodings of"
       f" width {dim} need ({cfg.num_adapters}, {dim})"
     )
-  return check(cfg, features.encode_array(cfg, points))
+  return features.encode_array(cfg, points)
 
 
 def _noise_factor(cfg: LegoConfig, dim: int) -> int:
@@ -57,7 +59,8 @@ def make_keys(
 
   ξ are integers of the standard deviation σ = `key_noise` in code units. T, the sum of
   eight random bytes less its mean, has the standard deviation 209.02 and nearly a
-  normal distribution; ξ = round(σ T / 209.02), in integer arithmetic.
+  normal distribution; ξ = round(σ T / 209.02), in integer arithmetic. Loud noise may
+  make a key too long for exact scores; the components of such a key are cut to ± c.
   """
   dim = codes.shape[1]
   drawn = ids_lib.draw_words(seed, ids_lib.KEY_STREAM, words, dim)
@@ -66,30 +69,14 @@ def make_keys(
   # (t · factor + 2^23) >> 24 in two parts, so that 32 bits hold the product.
   high, low = divmod(_noise_factor(cfg, dim), 2**16)
   noise = (t * high + ((t * low + (1 << 23)) >> 16)) >> 8
-  m = features.levels(cfg, dim)
-  return jnp.clip(codes.astype(jnp.int32) + noise, -m, m).astype(jnp.int8)
+  m, c = features.levels(cfg, dim), math.isqrt(LONGEST2 // dim)
+  keys = jnp.clip(codes.astype(jnp.int32) + noise, -m, m)
+  norm2 = jnp.sum(jnp.square(keys).astype(jnp.uint32), axis=1, keepdims=True)
+  long = jnp.broadcast_to(norm2 > LONGEST2, keys.shape)
+  return jnp.where(long, jnp.clip(keys, -c, c), keys).astype(jnp.int8)
 
 
-def are_exact(cfg: LegoConfig, keys: jax.Array) -> jax.Array:
+def are_exact(keys: jax.Array) -> jax.Array:
   """Whether every score with keys [n, d] is exact (see `features`)."""
-  most = _largest_norm2(cfg, keys.shape[1])
-  # Float32 sums of integers are exact up to 2^24, and `most` is below that.
-  norm2 = jnp.sum(jnp.square(keys.astype(jnp.float32)), axis=1)
-  return jnp.all(norm2 <= most)
-
-
-def check(cfg: LegoConfig, keys: NDArray[np.int8]) -> NDArray[np.int8]:
-  """Returns `keys`; raises if a score with them might not be exact (see `features`)."""
-  norm2 = (keys.astype(np.int64) ** 2).sum(axis=1).max()
-  if norm2 > _largest_norm2(cfg, keys.shape[1]):
-    raise errors.ConfigError(
-      f"keys with key_noise {cfg.key_noise} are too long for exact routing; lower it"
-    )
-  return keys
-
-
-def _largest_norm2(cfg: LegoConfig, dim: int) -> int:
-  """The largest ||K||² for which |x·K| + ||K||²/2 stays below 2^23 for any sample x."""
-  m = features.levels(cfg, dim)
-  x = math.sqrt(min(features.EXACT_SCORE / 1.5, m * m * dim))
-  return math.ceil((math.sqrt(x * x + 2 * features.EXACT_SCORE) - x) ** 2) - 1
+  norm2 = jnp.sum(jnp.square(keys.astype(jnp.int32)).astype(jnp.uint32), axis=1)
+  return jnp.all(norm2 <= LONGEST2)

@@ -164,7 +164,7 @@ def report(
   )
   if axis_name is not None:
     counts = jax.lax.psum(counts, axis_name)  # type: ignore[no-untyped-call]
-  exact = keys_lib.are_exact(state.cfg, state.keys) & (state.cfg.key_policy != "keep")
+  exact = keys_lib.are_exact(state.keys) & (state.cfg.key_policy != "keep")
   complete = jnp.all(state.names[:, 0] != NO_ID) | ~jnp.any(state.retained)
   return Info(
     adapters_retrained=counts[0],

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legonet_jax import functional
-from legonet_jax.core import few_rows, ids as ids_lib, keys as keys_lib
+from legonet_jax.core import few_rows, ids as ids_lib
 from legonet_jax.core.balance import Balance, balance
 from legonet_jax.core.fold import keeps
 from legonet_jax.core.ids import Ids
@@ -187,8 +187,6 @@ def _all(state: LegoState, samples: Samples, removed: Ids, added: Ids) -> _Step:
   mask[rows[there]] = False
   mask[np.searchsorted(samples.ids, added)] = True
   new, work, change = _compare(data, net, jnp.asarray(mask), keeps(state.cfg))
-  if change.moved:
-    keys_lib.check(state.cfg, np.asarray(new.keys))
   source, touched = np.asarray(change.source), np.asarray(change.touched)
   usable = (source >= 0) & state.live[source]
   mendable = usable & (touched < 2)

@@ -19,7 +19,7 @@ from legonet_jax.runs.checking import REFUSALS, Outlook, after, check
 from legonet_jax.runs.requests import Request
 from legonet_jax.runs.session import Session
 from legonet_jax.runtime.callbacks import OnStep
-from legonet_jax.store.read import is_store
+from legonet_jax.store.read import open_store, require_store
 
 Batch = list[tuple[str, Request]]
 
@@ -54,11 +54,11 @@ def _read(session: Session, name: str) -> Request | None:
   except errors.DamagedRequestError as e:
     reject(session, name, None, e)
   except PermissionError:
-    _hold(session, name, "only the user who made it can read it")
+    hold(session, name, "only the user who made it can read it")
   return None
 
 
-def _hold(session: Session, name: str, why: str) -> None:
+def hold(session: Session, name: str, why: str) -> None:
   """Leaves a request in the queue; the next command looks at it again."""
   if name not in session.held:
     session.notes.append(f"request {name} has to wait: {' '.join(why.split())}")
@@ -102,8 +102,8 @@ def admit(session: Session, on_step: OnStep) -> None:
       reject(session, name, request, e)
       on_step("rejected")
       continue
-    except errors.LegoError as e:
-      _hold(session, name, str(e))
+    except (errors.LegoError, OSError) as e:
+      hold(session, name, str(e))
       continue
     about = {
       "request": name,
@@ -120,8 +120,8 @@ def admit(session: Session, on_step: OnStep) -> None:
 def next_batch(session: Session) -> Batch:
   """The accepted requests, up to the first that repeats an id of an earlier one.
 
-  A request to learn from a missing store waits, and holds up only requests that name
-  the same samples.
+  A request that has to wait, such as one to learn from a store that is damaged or away,
+  holds up only requests that name the same samples.
   """
   batch: Batch = []
   named: set[int] = set()
@@ -131,7 +131,9 @@ def next_batch(session: Session) -> Batch:
     alone = request.kind == "compact"
     if named & ids or (alone and batch):
       break
-    if held_up & ids or (request.store and not is_store(pathlib.Path(request.store))):
+    if not held_up & ids and name not in session.held:
+      _hold_if_store_is_damaged(session, name, request)
+    if held_up & ids or name in session.held:
       held_up |= ids
       continue
     batch.append((name, request))
@@ -139,6 +141,18 @@ def next_batch(session: Session) -> Batch:
     if alone:
       break
   return batch
+
+
+def _hold_if_store_is_damaged(session: Session, name: str, request: Request) -> None:
+  """Leaves a request in the queue if the store that it names cannot be read now."""
+  if not request.store:
+    return
+  try:
+    path = pathlib.Path(request.store)
+    require_store(path)
+    open_store(path)
+  except (errors.StoreError, errors.LinkError, errors.DataError, OSError) as e:
+    hold(session, name, str(e))
 
 
 def ids_of(batch: Batch, kind: str) -> Ids:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from legonet_jax import errors
 from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
@@ -35,6 +36,14 @@ from legonet_jax.store import rows as store_rows
 _NONE = np.zeros(0, np.int64)
 
 
+class _StoreInTheWayError(Exception):
+  """The rows that the request `name` learns cannot be read now."""
+
+  def __init__(self, name: str, why: Exception) -> None:
+    super().__init__(str(why))
+    self.name = name
+
+
 class _Outcome(NamedTuple):
   """The result of a batch: state, samples, stores, and the ids that left or joined."""
 
@@ -55,10 +64,15 @@ def apply(
   """Saves the state after `batch` as a new checkpoint; the old one stays for now.
 
   If the requests cannot be carried out together, they are tried one by one. A request
-  that fails alone is rejected. So each call leaves fewer requests waiting.
+  that fails alone is rejected; one whose store cannot be read now has to wait. So each
+  call leaves fewer requests to be carried out.
   """
   try:
     return _apply(session, batch, progress, on_step)
+  except _StoreInTheWayError as e:
+    admission.hold(session, e.name, str(e))
+    batch = [item for item in batch if item[0] != e.name]
+    return apply(session, batch, progress, on_step) if batch else session
   except checking.REFUSALS as e:
     if len(batch) == 1:
       admission.reject(session, *batch[0], e)
@@ -118,7 +132,10 @@ def _update(
   stores, new = list(run.manifest.stores), []
   for name, request in batch:
     if request.kind == "learn":
-      part = checking.new_rows(session, request, stores)
+      try:
+        part = checking.new_rows(session, request, stores)
+      except (errors.StoreError, OSError) as e:
+        raise _StoreInTheWayError(name, e) from e
       stores = _land(run, name, request, stores)
       new.append(part)
   on_step("rows landed")

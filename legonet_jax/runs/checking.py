@@ -32,7 +32,7 @@ from legonet_jax.store.read import is_store
 REFUSALS = (
   errors.SampleError, errors.DuplicateIdError, errors.UnknownIdError,
   errors.ForgottenIdError, errors.EmptyRequestError, errors.TooFewSamplesError,
-  errors.SamplesMismatchError, errors.RelearnError,
+  errors.SamplesMismatchError, errors.RelearnError, errors.ConfigError,
 )  # fmt: skip
 
 

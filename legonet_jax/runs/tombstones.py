@@ -2,9 +2,9 @@
 
 The journal keeps a mark (see `store.marks`) for every forgotten id; the run keeps a
 random key in a file of its own (`forgotten.key`, for its owner only). With both, an id
-can be looked up: `learn` refuses to bring back a forgotten sample, recovery finds rows that must still be
-erased, and `verify` finds rows that a restored backup has brought back. The journal
-alone names nobody: without the key, marks are random numbers.
+can be looked up: `learn` refuses to bring back a forgotten sample, recovery finds rows
+that must still be erased, and `verify` finds rows that a restored backup has brought
+back. The journal alone names nobody: without the key, marks are random numbers.
 
 The same key seals the retained set: whoever can name all ids of a state can check them
 against `seal(ids)` in the journal.
