@@ -63,6 +63,7 @@ def measure_compile(e: Any, y: Any, classes: int, n: int, solver: str) -> Any:
   from legonet_jax.core import few_rows
 
   jax.config.update("jax_enable_compilation_cache", False)
+  jax.clear_caches()
   cfg, data, empty = make(solver, n, e, y, classes)
   rows, come = jnp.zeros(1, jnp.int32), jnp.bool_(False)
   near = jnp.zeros((1, cfg.top_k), jnp.int32)
@@ -83,7 +84,7 @@ def measure_compile(e: Any, y: Any, classes: int, n: int, solver: str) -> Any:
 def measure_requests(
   e: Any, y: Any, classes: int, n: int, solver: str, rounds: int
 ) -> Any:
-  """A fit, a sample by mask, by rows, by rows in place, and an anchor; median ms."""
+  """A fit, a sample by mask and by rows, in place or not, and an anchor; median ms."""
   import jax
   import jax.numpy as jnp
 
@@ -106,6 +107,13 @@ def measure_requests(
     mask = everything.at[row].set(False)
     note("by mask", lambda mask=mask: functional.update(data, state, mask))
     note("by rows", lambda rows=rows: functional.forget(data, state, rows))
+  in_place = jax.jit(functional.update, donate_argnums=1)
+  mine, left = jax.tree.map(jnp.copy, state), np.ones(len(y), bool)
+  for row in plain.tolist():
+    left[row] = False
+    mask, start = jnp.asarray(left), time.perf_counter()
+    mine, _ = jax.block_until_ready(in_place(data, mine, mask))
+    times.setdefault("by mask, in place", []).append(time.perf_counter() - start)
   for row in np.asarray(state.anchors)[: max(3, rounds // 5)].tolist():
     mask = everything.at[row].set(False)
     note("an anchor, by mask", lambda m=mask: functional.update(data, state, m))
@@ -159,6 +167,7 @@ def fit_shadows(folder: pathlib.Path, solver: str, models: int) -> None:
     start = time.perf_counter()
     cfg, data, _ = make(solver, 100, e, y, classes)
     states = functional.many(cfg, data, jnp.arange(models), jnp.asarray(kept))
+    states = functional.finish(data, states)
     weights = np.asarray(states.weights)
     took = time.perf_counter() - start
   total = int(weights.view(np.uint32).astype(np.uint64).sum())

@@ -279,7 +279,6 @@ def predict_images(
   return probs
 
 
-@functools.partial(jax.jit, static_argnames=("cfg", "side_by_side"))
 def many(
   cfg: LegoConfig,
   data: Data,
@@ -295,6 +294,6 @@ def many(
     seeds: uint32.
     masks: bool, the retained rows of each model.
     side_by_side: how many are trained under one `vmap`; by platform and memory if not
-      given: one on a CPU.
+      given: one on each core of a CPU.
   """
   return shadow.many(init, update, cfg, data, seeds, masks, side_by_side)

@@ -54,7 +54,7 @@ def test_a_vmap_over_seeds_and_masks_has_the_bits_of_single_runs(name):
 
 
 @pytest.mark.parametrize("name", FIXED)
-@pytest.mark.parametrize("side_by_side", [None, 2, 4])
+@pytest.mark.parametrize("side_by_side", [None, 1, 2, 4])
 def test_many_shadow_models_are_the_models_one_by_one(name, side_by_side):
   cfg, data, _ = world(name)
   seeds, wanted = jnp.arange(4, dtype=jnp.uint32), masks(data, 4)
@@ -220,6 +220,9 @@ def test_what_is_undecided_is_named_stays_named_and_is_decided_by_finish(keep):
   done = functional.finish(data, state)
   np.testing.assert_array_equal(done.weights, certain.weights)
   assert not done.solutions.undecided.any()
+  stack = jax.tree.map(lambda *a: jnp.stack(a), done, state)
+  for weights in functional.finish(data, stack).weights:
+    np.testing.assert_array_equal(weights, certain.weights)
   assert functional.finish(data, done) is done
   same, info = functional.update(data, state, state.retained)
   assert info.undecided == named

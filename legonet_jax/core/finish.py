@@ -20,14 +20,14 @@ from legonet_jax.runtime import flags
 
 @flags.host_only()
 def finish(data: Data, state: State) -> State:
-  """The state with all weights decided; the same state if they are."""
-  (open_,) = np.nonzero(np.asarray(state.solutions.undecided) > 0)
-  if not len(open_):
+  """The state, or stack of states, with all weights decided."""
+  undecided = np.asarray(state.solutions.undecided)
+  if not (undecided > 0).any():
     return state
   weights = np.array(state.weights)
-  for j in open_.tolist():
-    weights[j] = decide(state.cfg, data, state, j)
-  undecided = np.asarray(state.solutions.undecided)
+  for *place, j in np.argwhere(undecided > 0).tolist():
+    one = jax.tree.map(lambda a, place=tuple(place): a[place], state)
+    weights[(*place, j)] = decide(state.cfg, data, one, j)
   solutions = state.solutions._replace(
     weights=jax.device_put(weights, state.weights.sharding),
     undecided=jax.device_put(np.minimum(undecided, 0)),
