@@ -11,7 +11,12 @@ from legonet_jax import errors
 from legonet_jax.cli import main as cli
 from legonet_jax.host.digest import OLD_VERSION, digest
 from legonet_jax.host.state import from_arrays, to_arrays
-from legonet_jax.runs import checkpoint, journal, run as run_lib
+from legonet_jax.runs import (
+  checkpoint,
+  journal,
+  migrate as migrate_lib,
+  run as run_lib,
+)
 
 
 def as_old(state):
@@ -44,6 +49,7 @@ def old(run, capsys, monkeypatch):
       patch.setattr(name, old_digest, raising=False)
     patch.setattr(checkpoint, "to_arrays", lambda state: to_arrays(as_old(state)))
     patch.setattr(checkpoint, "from_arrays", from_old)
+    patch.setattr(checkpoint, "validate", lambda *_: None)
     say(capsys, "fit", run.parent / "store", "--out", path, *OPTIONS)
     say(capsys, "unlearn", path, "--ids", *ids()[:2])
   return path
@@ -79,6 +85,32 @@ def test_a_migrated_run_is_a_fresh_fit_and_its_journal_says_what_happened(old, c
   say(capsys, "unlearn", old, "--ids", ids()[5])
   say(capsys, "verify", old, "--full")
   assert "migrated from legonet-jax state 1" in say(capsys, "history", old)
+
+
+@pytest.mark.parametrize(
+  "step",
+  ["trained", "arrays written", "checkpoint written", "checkpoint saved", "erased",
+   "shredding a checkpoint", "checkpoints deleted", "requests removed"],
+)  # fmt: skip
+def test_a_migration_that_was_killed_is_completed_by_the_same_command(
+  old, capsys, step
+):
+  class StopError(Exception):
+    pass
+
+  def stop(name):
+    if name == step:
+      raise StopError
+
+  with pytest.raises((StopError, errors.RunError)):  # saving wraps what goes wrong
+    migrate_lib.migrate(old, on_step=stop)
+  say(capsys, "migrate", old)
+  entry = journal.read(old / "journal.jsonl")[-1]
+  assert (entry["event"], entry["proved"]) == ("repaired", True)
+  assert len(list((old / "checkpoints").iterdir())) == 1
+  say(capsys, "verify", old, "--full")
+  assert cli.main(["migrate", str(old)]) == 2
+  assert "there is nothing to migrate" in capsys.readouterr().err
 
 
 def test_a_run_that_is_up_to_date_is_not_migrated(run, capsys):

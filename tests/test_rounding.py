@@ -295,3 +295,34 @@ def test_real_adapters_of_the_embedded_data_are_correctly_rounded():
     )
     expected, _ = oracle.round_exactly(problem)
     np.testing.assert_array_equal(state.solutions[j].weights, expected)
+
+
+def tie_of_one_member(dim):
+  """V = 2^g a x / (x·x + s) = a / 2, of one dense member with odd codes a."""
+  gram = np.full((dim, dim), 49.0)
+  return rounding.System(gram, 2**21 - 49 * dim, np.full((2, dim), 7), 20, members=1)
+
+
+def tie_of_a_coordinate_of_its_own(dim):
+  """An isolated coordinate with a tie, beside dense members."""
+  x = np.random.default_rng(0).integers(-127, 128, (3 * dim, dim)).astype(float)
+  x[:, 0] = 0
+  gram, shift = x.T @ x, 5000
+  gram[0, 0] = 2**21 - shift
+  cross = np.full((2, dim), 7)
+  return rounding.System(gram, shift, cross, 20, members=3 * dim)
+
+
+@pytest.mark.parametrize("make", [tie_of_one_member, tie_of_a_coordinate_of_its_own])
+@pytest.mark.parametrize("dim", [16, 150])
+def test_a_tie_that_can_be_crafted_takes_few_rounds_at_any_width(
+  make, dim, monkeypatch
+):
+  calls, real = [], rounding._multiply_exactly
+  monkeypatch.setattr(
+    rounding, "_multiply_exactly", lambda *args: calls.append(1) or real(*args)
+  )
+  found = rounding.solve_rounded(make(dim))
+  assert found.ties > 0
+  assert (found.weights[:, 0] == 4).all()  # 3.5 goes up
+  assert len(calls) <= 8

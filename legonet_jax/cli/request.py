@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 import pathlib
 from typing import Any
 
@@ -38,9 +39,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def carry_out_command(
-  args: argparse.Namespace, kind: str, make: lego.runs.service.MakeRequest
+  args: argparse.Namespace,
+  kind: str,
+  make: lego.runs.service.MakeRequest,
+  more: Mapping[str, Any] | None = None,
 ) -> int:
-  """Carries out the request that `make` returns for the run, and shows the outcome."""
+  """Carries out the request that `make` returns for the run, and shows the outcome.
+
+  Args:
+    args: the options of the command.
+    kind: the kind of request.
+    make: makes the request.
+    more: shown with `--json`; `make` may add to it.
+  """
   if not 0 <= args.wait <= _MOST_SECONDS:
     raise errors.ConfigError(f"--wait is {args.wait}; give 0 to {_MOST_SECONDS}")
   key = signed.load_key(args)
@@ -66,7 +77,7 @@ def carry_out_command(
   except errors.RunBusyError:
     if not args.queue:
       raise
-    return _queue(args, make)
+    return _queue(args, make, more)
   common.tell_notes(session)
   entry = lego.runs.service.outcome(session, receipt.name)
   if entry["event"] == "rejected":
@@ -83,6 +94,7 @@ def carry_out_command(
     "salt": receipt.salt,
     "head": session.entries[-1]["hash"],
     **{k: v for k, v in entry.items() if k in _SHOWN},
+    **(more or {}),
   }
   common.show(args, value, _tell(value))
   if session.run.manifest.masked == session.run.cfg.num_adapters:
@@ -90,7 +102,11 @@ def carry_out_command(
   return 0
 
 
-def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int:
+def _queue(
+  args: argparse.Namespace,
+  make: lego.runs.service.MakeRequest,
+  more: Mapping[str, Any] | None,
+) -> int:
   """Queues the request for the process at work; does it here if that has ended."""
   run = lego.runs.run.load(args.path)
   request = make(run)
@@ -108,6 +124,7 @@ def _queue(args: argparse.Namespace, make: lego.runs.service.MakeRequest) -> int
     "count": len(request.ids),
     "ids": np.sort(request.ids).tolist(),
     "salt": request.salt.hex(),
+    **(more or {}),
   }
   try:
     session, _ = lego.runs.service.carry_out(args.path)

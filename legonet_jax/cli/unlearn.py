@@ -26,6 +26,7 @@ examples:
   legonet unlearn run --random 100 --seed 0
   legonet unlearn run --ids 17 --defer      # masked at once, trained by `legonet heal`
   legonet unlearn run --ids 17 --queue      # leave it to a process that is at work
+  legonet unlearn run --ids-file nightly.txt --skip-forgotten    # a list sent again
 """
 
 
@@ -40,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   which.add_argument("--erased", action="store_true",
                      help="all samples whose rows another run has erased")  # fmt: skip
   parser.add_argument("--seed", type=int, default=0, help="for --random (0)")
+  parser.add_argument("--skip-forgotten", action="store_true",
+                      help="skip ids that the model does not hold, and say of each"
+                      " whether it was forgotten before")  # fmt: skip
   parser.add_argument("--defer", action="store_true",
                       help="mask adapters now, train them at the next"
                       " `legonet heal`")  # fmt: skip
@@ -56,28 +60,43 @@ def run(args: argparse.Namespace) -> int:
   if args.seed < 0:
     raise errors.ConfigError(f"--seed is {args.seed}; give 0 or more")
 
+  asked: dict[str, list[int]] = {}
+
   def make(run: lego.runs.run.Run) -> lego.runs.requests.Request:
     ids = _select(args, run)
+    if args.skip_forgotten:
+      found = lego.runs.checking.sort_out(run, ids)
+      asked.update({what: np.sort(part).tolist() for what, part in found.items()})
+      ids = found["forgotten now"]
+      if not len(ids):
+        raise _NothingToDoError(_tell_skipped(asked))
     return lego.runs.requests.make(
       "unlearn", ids, defer=args.defer, defer_over=args.defer_over
     )
 
   try:
     try:
-      return request.carry_out_command(args, "unlearn", make)
+      code = request.carry_out_command(args, "unlearn", make, asked)
     except errors.UnknownIdError:
       if not args.erased:
         raise
       # A waiting request named some of these rows, and is carried out by now.
-      return request.carry_out_command(args, "unlearn", make)
-  except _NothingLostError as e:
-    value = {"kind": "unlearn", "status": "nothing to do", "count": 0}
+      code = request.carry_out_command(args, "unlearn", make, asked)
+  except _NothingToDoError as e:
+    value = {"kind": "unlearn", "status": "nothing to do", "count": 0, **asked}
     common.show(args, value, str(e))
     return 0
+  if not args.json and asked:
+    print(f"  {_tell_skipped(asked)}")
+  return code
 
 
-class _NothingLostError(errors.LegoError):
-  """Raised by `--erased` if no other run has erased a retained sample."""
+class _NothingToDoError(errors.LegoError):
+  """Raised if the model holds none of the samples that it is asked to forget."""
+
+
+def _tell_skipped(asked: dict[str, list[int]]) -> str:
+  return ", ".join(f"{len(ids)} {what}" for what, ids in asked.items())
 
 
 def _select(args: argparse.Namespace, run: lego.runs.run.Run) -> lego.core.ids.Ids:
@@ -89,7 +108,7 @@ def _select(args: argparse.Namespace, run: lego.runs.run.Run) -> lego.core.ids.I
   if args.erased:
     lost = lego.runs.rows.lost(run.source, held)
     if not len(lost):
-      raise _NothingLostError("no retained sample was erased by another run")
+      raise _NothingToDoError("no retained sample was erased by another run")
     return lost
   if args.of_class is not None:
     found, labels = lego.runs.rows.labels_of(run.source, held)

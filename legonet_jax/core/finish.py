@@ -41,5 +41,5 @@ def decide(cfg: LegoConfig, data: Data, state: State, j: int) -> NDArray[Any]:
   rows = order[(np.asarray(state.routes) == j).any(axis=1)[order]]
   who = state.seed, state.names[j]
   carry, _ = single.carry_rows(cfg, data, rows, np.ones(len(rows), np.int8), who)
-  decided: NDArray[Any] = cfg.solver.finish(cfg, carry)
+  decided: NDArray[Any] = cfg.solver.finish(cfg, carry, len(rows))
   return decided

@@ -172,7 +172,7 @@ class Solver:
       f"{type(self).__name__} has a block, but no function solve; see docs/extending.md"
     )
 
-  def finish(self, cfg: LegoConfig, carry: Any) -> NDArray[Any]:
+  def finish(self, cfg: LegoConfig, carry: Any, members: int) -> NDArray[Any]:
     """W_j [C, d], decided on the host, where `solve` left entries open."""
     raise NotImplementedError(f"{type(self).__name__} has no function finish")
 

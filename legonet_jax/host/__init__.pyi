@@ -5,4 +5,5 @@ from . import (
   requests as requests,
   state as state,
   train as train,
+  validate as validate,
 )

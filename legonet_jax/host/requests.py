@@ -69,6 +69,7 @@ def unlearn(
   ids: ArrayLike,
   progress: Progress | None = None,
   defer: bool = False,
+  skip_forgotten: bool = False,
 ) -> tuple[LegoState, Info]:
   """Forgets `ids`: the state of a fresh fit on the samples that remain.
 
@@ -81,6 +82,8 @@ def unlearn(
     defer: forget now, `heal` later: masks every adapter that was trained on the samples
       (not live, without weights). Predictions come from the other adapters, which equal
       those of a refit bit for bit.
+    skip_forgotten: leave out ids that the model does not hold (see `is_held`), such as
+      those of a list that is sent again, instead of refusing the request.
 
   Returns:
     The new state and what was done.
@@ -94,6 +97,8 @@ def unlearn(
   """
   _check_fits(state, samples)
   wanted = _check_request(ids)
+  if skip_forgotten:
+    wanted = wanted[is_held(state, wanted)]
   _check_held(state, samples, wanted)
   _check_count(state, len(wanted), 0)
   return advance(state, samples, wanted, _NONE, progress, defer)

@@ -15,6 +15,7 @@ from legonet_jax.core import samples as samples_lib
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.runs import (
+  journal,
   rows as rows_lib,
   tombstones,
 )
@@ -85,9 +86,23 @@ def check_unlearn(run: Run, named: set[int], held: set[int], queued: bool) -> No
   if len(unknown) == len(named) or (unknown and not queued):
     raise errors.UnknownIdError(
       f"the model holds no sample {unknown[0]}: it never did, or has forgotten it;"
-      " check the request's ids"
+      " check the request's ids, or skip such ids with --skip-forgotten"
     )
   check_enough(run, len(held) - len(named & held))
+
+
+def sort_out(run: Run, ids: Ids) -> dict[str, Ids]:
+  """The `ids` [m] that the run holds, that it has forgotten, and that it never held."""
+  entries = journal.read(run.layout.journal)
+  held = np.isin(ids, run.state.ids)
+  key = tombstones.open_key(run.layout.forgotten_key, entries)
+  more = run.manifest.report.get("forgotten", ())
+  before = ~held & tombstones.find_marked(key, tombstones.all_marks(entries, more), ids)
+  return {
+    "forgotten now": ids[held],
+    "forgotten before": ids[before],
+    "never held": ids[~held & ~before],
+  }
 
 
 def check_enough(run: Run, left: int) -> None:

@@ -26,6 +26,7 @@ from legonet_jax.core.config import LegoConfig, fingerprint
 from legonet_jax.core.ids import Ids
 from legonet_jax.host.digest import OLD_VERSION, VERSION, digest
 from legonet_jax.host.state import LegoState, from_arrays, to_arrays
+from legonet_jax.host.validate import validate
 from legonet_jax.io import durable, hashing, untrusted
 from legonet_jax.runs import journal
 from legonet_jax.runtime.callbacks import OnStep
@@ -182,6 +183,13 @@ def load(
       f"checkpoint {path} holds a state with another digest than its manifest says;"
       " `legonet repair` makes it again from the encoding stores"
     )
+  try:
+    validate(arrays, cfg, old)
+  except errors.DataError as e:
+    raise errors.RunError(
+      f"checkpoint {path} is damaged: {e}; `legonet repair` makes it again from the"
+      " encoding stores"
+    ) from None
   return state, read_manifest(path)
 
 

@@ -18,6 +18,7 @@ from legonet_jax.io import lock
 from legonet_jax.io.files import PathLike
 from legonet_jax.runs import (
   checkpoint,
+  finishing,
   inventory,
   journal,
   layout as layout_lib,
@@ -27,7 +28,16 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.layout import Layout
 from legonet_jax.runs.run import Run
+from legonet_jax.runs.session import Session
 from legonet_jax.runtime.callbacks import OnStep, Progress, no_step
+
+
+def _load(path: pathlib.Path) -> Run | None:
+  """The run, or None if it is one of an earlier version."""
+  try:
+    return run_lib.load(path)
+  except errors.OldRunError:
+    return None
 
 
 def migrate(
@@ -47,13 +57,13 @@ def migrate(
   with lock.hold(path):
     entries = journal.read(layout.journal)
     journal.mend(layout.journal)
-    try:
-      run_lib.load(path)
-    except errors.OldRunError:
-      pass
-    else:
+    run = _load(path)
+    if run is not None and not repair.was_killed(run, entries):
       raise errors.RunError(f"{path} is up to date; there is nothing to migrate")
     key, _ = tombstones.renew_key(layout.forgotten_key, entries)
+    if run is not None:
+      finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
+      return run
     number = checkpoint.numbers(layout.checkpoints)[0]
     place = checkpoint.path_of(layout.checkpoints, number)
     state, manifest = checkpoint.load(place, settings.cfg, old=True)

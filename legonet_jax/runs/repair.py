@@ -77,13 +77,18 @@ def repair(
     else:
       if renewed:
         return _record_key(run, entries, key), True
-      if run.manifest.event == "repaired" and finishing.missing_entries(run, entries):
-        # An earlier repair saved its checkpoint and was killed before it was complete.
+      if was_killed(run, entries):
         finishing.finish(Session(run, None, entries, key, None, [], set()), on_step)
         return run, bool(run.manifest.report["repair"]["proved"])
       raise errors.RunError(f"{path} is sound; there is nothing to repair")
     lost = find_lost(layout, settings, entries, key)
     return make_again(layout, settings, entries, key, lost, progress, on_step)
+
+
+def was_killed(run: Run, entries: list[journal.Entry]) -> bool:
+  """Whether an earlier repair saved its checkpoint and was killed before its end."""
+  missing = finishing.missing_entries(run, entries)
+  return run.manifest.event == "repaired" and bool(missing)
 
 
 def make_again(

@@ -93,14 +93,15 @@ class Ridge(Solver):
     )
     return weights, jnp.sum(undecided, dtype=jnp.int32)
 
-  def finish(self, cfg: LegoConfig, carry: Sums) -> NDArray[np.int32]:
+  def finish(self, cfg: LegoConfig, carry: Sums, members: int) -> NDArray[np.int32]:
     """W_j [C, d] int32, whatever it takes."""
     del cfg
     cross = np.asarray(carry.cross)
     gram, dim = exact_sums.to_matrix(carry.gram, cross.shape[1]), cross.shape[1]
     penalty = self.exact_penalty
     shift = rounding.choose_shift(penalty, int(gram.diagonal().sum()), dim)
-    system = rounding.System(gram, shift, cross, rounding.choose_grid(penalty, dim))
+    grid = rounding.choose_grid(penalty, dim)
+    system = rounding.System(gram, shift, cross, grid, members)
     return rounding.solve_rounded(system).weights
 
   @property

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 import scipy.linalg
+import scipy.sparse.csgraph
 
 from legonet_jax import errors
 
@@ -45,15 +46,14 @@ class System(NamedTuple):
     shift: s, at least 1.
     cross: B [C, d] int32.
     grid: g.
-    scratch: [d, d] float64 for the factor of M. Memory that was used before spares the
-      system from finding 2 MB of fresh pages, which takes as long as the factor.
+    members: m, of how many vectors A is the sum of squares; 0 if that is not known.
   """
 
   gram: Matrix
   shift: int
   cross: NDArray[np.int32]
   grid: int
-  scratch: Matrix | None = None
+  members: int = 0
 
 
 class Rounded(NamedTuple):
@@ -92,8 +92,7 @@ def choose_shift(penalty: Fraction, trace: int, dim: int) -> int:
 
 def make_solver(system: System) -> Solve:
   """A float64 Cholesky factor of M, and a function that solves V M = R with it."""
-  matrix = np.empty_like(system.gram) if system.scratch is None else system.scratch
-  np.copyto(matrix, system.gram)
+  matrix = system.gram.copy()
   matrix[np.diag_indices_from(matrix)] += float(system.shift)
   # The transpose of a row-major array is what LAPACK reads without a copy.
   factor, info = scipy.linalg.lapack.dpotrf(matrix.T, lower=1, clean=0, overwrite_a=1)
@@ -197,22 +196,23 @@ def _solve_row(
 
   `fine` is V in units of 2^-t, and `r` is 2^t times its residual; both exact.
   """
-  diagonal = [int(a) + system.shift for a in system.gram.diagonal()]
-  # log2 of Hadamard's bound of det M; two numbers nearer than 2^-enough are equal.
-  enough = sum(a.bit_length() for a in diagonal) + 2
+  enough = _separations(system)
   t = _STEP
   fine = _to_integers(v, t)
   target = [int(b) << (system.grid + t) for b in system.cross[c].tolist()]
   r = np.array(target, object) - _multiply_exactly(system, fine)
   last, idle = 0, 0
   while True:
-    # ||V - answer|| in units of 2^-t, rounded up
-    error = -(-(math.isqrt(int((r * r).sum())) + 1) // system.shift)
+    # ||V - answer|| in units of 2^-t, rounded up; exact if nothing is left
+    square = int((r * r).sum())
+    error = -(-(math.isqrt(square) + 1) // system.shift) if square else 0
     half = 1 << (t - 1)
     low, high = (fine + half - error) >> t, (fine + half + error) >> t
     undecided = low != high
     # At a distance below 2^-enough from a boundary, the entry is on it and goes up.
-    if not undecided.any() or error << enough < 1 << t:
+    if not undecided.any() or error << int(enough[undecided].max()) < 1 << t:
+      if not error:
+        undecided = (fine + half) & ((1 << t) - 1) == 0
       return high.astype(np.int64).astype(np.int32), int(undecided.sum())
     # A round should halve the error at least, in units that are 2^32 times smaller.
     idle = idle + 1 if last and error >= last << (_STEP - 1) else 0
@@ -226,6 +226,25 @@ def _solve_row(
     fine = (fine << _STEP) + change
     r = (r << _STEP) - _multiply_exactly(system, change)
     t += _STEP
+
+
+def _separations(system: System) -> NDArray[np.int64]:
+  """[d]: an entry nearer to a half-integer than 2^-this is equal to it.
+
+  Entries of a block of M that nothing couples to the others are fractions with the
+  denominator det <= Π M_ii of that block (Hadamard). As they are 2^g Y^T (X X^T + s
+  I)^-1 X, they also have the denominator det(X X^T + s I) <= (tr A / m + s)^m (the mean
+  of eigenvalues).
+  """
+  diagonal = [int(a) for a in system.gram.diagonal()]
+  bits = [(a + system.shift).bit_length() for a in diagonal]
+  upper = scipy.sparse.csr_array(np.triu(system.gram))
+  _, block = scipy.sparse.csgraph.connected_components(upper, directed=False)
+  most = np.bincount(block, bits)[block].astype(np.int64)
+  if m := system.members:
+    most = np.minimum(most, m * (sum(diagonal) // m + system.shift + 1).bit_length())
+  found: NDArray[np.int64] = most + 2
+  return found
 
 
 def _to_integers(values: NDArray[np.float64], shift: int) -> NDArray[Any]:

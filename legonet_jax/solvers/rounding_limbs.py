@@ -30,8 +30,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from numpy.typing import NDArray
 
 from legonet_jax.solvers import limbs, rounding
 
@@ -161,28 +159,6 @@ def choose_shift(penalty: Fraction, gram: jax.Array) -> tuple[jax.Array, jax.Arr
   shift = limbs.resize(shift, limbs.count(bound // (2 * q)))
   first = limbs.constant(1, shift.shape[0])
   return jnp.where(limbs.sign(shift) > 0, shift, first), sure
-
-
-def finish(
-  penalty: Fraction,
-  gram: NDArray[np.int32],
-  cross: NDArray[np.int32],
-  weights: NDArray[np.int32],
-  undecided: NDArray[np.bool_],
-) -> tuple[NDArray[np.int32], int]:
-  """W_j of one adapter [C, d], on the host, and how many entries were undecided.
-
-  Rows with an undecided entry are solved by `rounding`.
-  """
-  rows, out = undecided.any(axis=1), np.array(weights)
-  if rows.any():
-    dim = gram.shape[0]
-    trace = int(gram.diagonal().sum(dtype=np.int64))
-    shift = rounding.choose_shift(penalty, trace, dim)
-    grid = rounding.choose_grid(penalty, dim)
-    system = rounding.System(gram.astype(np.float64), shift, cross[rows], grid)
-    out[rows] = rounding.solve_rounded(system).weights
-  return out, int(undecided.sum())
 
 
 def _solve(factor: jax.Array, right: jax.Array) -> jax.Array:

@@ -18,9 +18,10 @@ import warnings
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.core.config import LegoConfig, describe, is_portable
+from legonet_jax.core.config import LegoConfig, describe
 from legonet_jax.host.digest import digest
 from legonet_jax.host.state import LegoState, from_arrays, to_arrays
+from legonet_jax.host.validate import shapes, validate
 from legonet_jax.io.files import PathLike
 from legonet_jax.runtime import flags
 from legonet_jax.solvers.settings import check_round_trip, parse_config
@@ -84,8 +85,10 @@ def load(path: PathLike) -> LegoState:
       cfg, wanted = _read_about(path, found.custom_metadata)
       tree = {name: _abstract(leaf) for name, leaf in found.metadata.items()}
       _check_shapes(path, cfg, tree)
-      state = from_arrays(ocp.load(path, tree), cfg)
-  except errors.LegoError:
+      arrays = ocp.load(path, tree)
+      validate(arrays, cfg)
+      state = from_arrays(arrays, cfg)
+  except (errors.ConfigError, errors.StoreError):
     raise
   except Exception as e:  # orbax raises many types, some with several lines
     raise errors.StoreError(
@@ -119,18 +122,7 @@ def _abstract(leaf: Any) -> np.ndarray[Any, Any]:
 
 def _check_shapes(path: pathlib.Path, cfg: LegoConfig, tree: Mapping[str, Any]) -> None:
   """Raises StoreError if the arrays are not a state's, before memory is allocated."""
-  dim, count = tree["keys"].shape[-1], tree["ids"].shape[0]
-  n, classes = cfg.num_adapters, cfg.num_classes
-  wanted = {
-    "keys": ((n, dim), "int8"),
-    "weights": ((n, classes, dim), "int32" if is_portable(cfg) else "float32"),
-    "live": ((n,), "bool"),
-    "anchors": ((n,), "int64"),
-    "ids": ((count,), "int64"),
-    "routes": ((count, cfg.top_k), "int32"),
-    "prints": ((count, 16), "uint8"),
-    "settings": ((32,), "uint8"),
-  }
+  wanted = shapes(cfg, tree["keys"].shape[-1], tree["ids"].shape[0])
   if "chunks" in tree:  # of version 0.3, which nothing reads
     wanted["chunks"] = ((math.prod(tree["chunks"].shape),), "int64")
   there = {name: (leaf.shape, leaf.dtype.name) for name, leaf in tree.items()}
