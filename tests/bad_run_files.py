@@ -138,7 +138,7 @@ ENTRY_VALUES = {
   (2, "requests"): (GONE, 5, "x", [5], [[]]), (2, "adapters"): (GONE, "x", 1.5),
   (2, "masked"): (GONE, None), (2, "seconds"): (GONE, "x", True),
   (2, "forgotten"): (5, [5]), (2, "relearned"): ({},), (2, "before"): (GONE, 5),
-  (2, "stores"): ([], {"x": []}),
+  (2, "changed"): ([], {"x": []}), (2, "gone"): ([], ["x"], {"x": []}),
 }  # fmt: skip
 
 

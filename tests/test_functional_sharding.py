@@ -8,7 +8,7 @@ import sys
 ROOT = pathlib.Path(__file__).parent
 
 
-COUNTS = ("1", "2", "4", "8")
+COUNTS = ("2", "8")  # 1 and 4 as well: see sharding_world.py
 
 
 def start(name):
@@ -18,7 +18,7 @@ def start(name):
   return subprocess.Popen(command, env=env, cwd=ROOT, text=True, **pipes)
 
 
-def test_adapters_on_1_2_4_and_8_devices_have_the_bits_of_one():
+def test_adapters_split_over_devices_have_the_bits_of_one():
   for process in [start(name) for name in ("ridge", "sgd")]:
     out, err = process.communicate()
     assert process.returncode == 0, err[-2000:]

@@ -21,6 +21,7 @@ from run_world import (
   learn,
   make_run,
   refit_digest,
+  snapshot,
   traces,
   unlearn,
 )
@@ -39,6 +40,7 @@ from legonet_jax.runs import (
   requests as requests_lib,
   run as run_lib,
   service,
+  verify as verify_lib,
 )
 from legonet_jax.solvers import settings
 from legonet_jax.store import rows as store_rows
@@ -89,31 +91,6 @@ def test_learning_from_a_store_makes_it_one_of_the_runs(path):
   assert run.manifest.digest == refit_digest([*IDS, *NEW_IDS[1:]])
 
 
-def test_a_learn_request_whose_store_is_away_does_not_hold_up_others(path, tmp_path):
-
-  other = tmp_path / "other"
-  store_rows.land(other, store_rows.StoreRows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
-  drop(path, requests_lib.make("learn", NEW_IDS, store=str(other)))
-
-  class StopError(Exception):
-    pass
-
-  def stop(name):
-    if name == "accepted":
-      raise StopError
-
-  with pytest.raises(StopError):
-    do(path, None, stop)
-  other.rename(tmp_path / "away")
-  run, _ = do(path, unlearn(IDS[:1]))
-  assert run.manifest.digest == refit_digest(IDS[1:])
-  assert len(service.unfinished(path)) == 1
-  (tmp_path / "away").rename(other)
-  run, _ = do(path)
-  assert run.manifest.digest == refit_digest([*IDS[1:], *NEW_IDS])
-  assert not service.unfinished(path)
-
-
 def truncated(store):
   file = store / "encodings.npy"
   file.write_bytes(file.read_bytes()[:-5])
@@ -139,14 +116,16 @@ DAMAGE = {
   "a link": linked,
   "a FIFO": fifo,
   "an empty file": lambda store: (store / "split.npy").write_bytes(b""),
-  "marks": lambda store: (store / "erased.marks").write_bytes(b"?"),
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_learn_whose_store_was_damaged_does_not_hold_up_others(path, tmp_path, kind):
-  other = tmp_path / "other"
+def test_a_learn_whose_store_was_damaged_waits_and_does_not_hold_up_others(
+  path, tmp_path, kind
+):
+  other, kept = tmp_path / "other", tmp_path / "kept"
   store_rows.land(other, store_rows.StoreRows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
+  snapshot(other, kept)
   drop(path, requests_lib.make("learn", NEW_IDS, store=str(other)))
 
   class StopError(Exception):
@@ -160,10 +139,13 @@ def test_a_learn_whose_store_was_damaged_does_not_hold_up_others(path, tmp_path,
     do(path, None, stop)
   DAMAGE[kind](other)
   session, _ = service.carry_out(path, unlearn(IDS[:1]))
-  learned = NEW_IDS if kind == "marks" else NEW_IDS[:0]  # which no learn reads
-  assert session.run.manifest.digest == refit_digest([*IDS[1:], *learned])
-  assert len(service.unfinished(path)) == (0 if len(learned) else 1)
-  assert len(session.notes) == (0 if len(learned) else 1)
+  assert session.run.manifest.digest == refit_digest(IDS[1:])
+  assert len(service.unfinished(path)) == len(session.notes) == 1
+  other.unlink() if other.is_symlink() else None
+  snapshot(kept, other)
+  run, _ = do(path)
+  assert run.manifest.digest == refit_digest([*IDS[1:], *NEW_IDS])
+  assert not service.unfinished(path)
 
 
 def test_a_request_that_cannot_be_trained_is_rejected_and_the_next_one_goes_on(
@@ -186,6 +168,27 @@ def test_a_request_that_cannot_be_trained_is_rejected_and_the_next_one_goes_on(
   ]
   assert [e["reason"] for e in rejected] == ["ConfigError"]
   assert not service.unfinished(path)
+
+
+def test_the_journal_grows_by_what_changed_and_not_by_all_stores(path):
+  """Each learned `.npz` is a store of its own."""
+  sizes = []
+  for i in range(12):
+    row = requests_lib.make(
+      "learn", [10**16 + i], encodings=NEW[0][:1] + i, labels=NEW[1][:1]
+    )
+    do(path, row)
+    sizes.append((path / "journal.jsonl").stat().st_size)
+  grown = np.diff(sizes)
+  assert grown.max() <= grown[0] + 50
+  entries = journal.read(path / "journal.jsonl")
+  run = run_lib.load(path)
+  assert journal.records(entries) == run_lib.records(run)
+  do(path, requests_lib.make("compact"))
+  entries = journal.read(path / "journal.jsonl")
+  assert journal.records(entries) == run_lib.records(run_lib.load(path))
+  assert len(entries[-1]["gone"]) == 12
+  assert not [c for c in verify_lib.verify(path).checks if not c.passed]
 
 
 def test_a_row_that_changed_on_disk_is_noticed_before_it_is_trained_on(path):

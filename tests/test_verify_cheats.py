@@ -169,8 +169,8 @@ def test_a_forgotten_id_that_is_back_is_named_as_such(path, made, capsys):
 
   def forge(entries):
     for entry in entries:
-      if "stores" in entry:
-        entry["stores"].pop(store, None)
+      for field in {"stores", "changed"} & entry.keys():
+        entry[field].pop(store, None)
 
   rechain(path, forge)
   assert "forgotten" in verdict(path, capsys)

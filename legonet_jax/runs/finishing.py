@@ -50,8 +50,10 @@ def finish(session: Session, on_step: OnStep = no_step) -> Session:
   on_step("checkpoints deleted")
   requests_lib.remove(layout.requests, manifest.requests)
   on_step("requests removed")
-  now = {"checkpoint": manifest.number, "stores": run_lib.records(run)}
+  records = run_lib.records(run)
   for event, values in missing_entries(run, session.entries):
+    stores = journal.changes(session.entries, records)
+    now = {"checkpoint": manifest.number, **stores}
     journal.append(layout.journal, session.entries, event, {**values, **now})
     on_step(event)
   return session._replace(left=None)
@@ -78,7 +80,7 @@ def missing_entries(
 def erase_rows(session: Session, on_step: OnStep) -> None:
   """Erases every row of a forgotten sample from the run's stores."""
   run, left = session.run, session.left
-  known = journal.latest(session.entries, "stores") or {}
+  known = journal.records(session.entries) or {}
   for store in run.manifest.stores:
     path = rows_lib.resolve(run.layout.root, store)
     if left is not None and (not known or erase.record(path) == known.get(store)):

@@ -117,7 +117,7 @@ def _is_lock(path: pathlib.Path) -> bool:
 
 def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Check]:
   """Checks that the stores match the journal and hold no forgotten sample."""
-  known = journal.latest(entries, "stores") or {}
+  known = journal.records(entries) or {}
   details = []
   for store in run.manifest.stores:
     try:

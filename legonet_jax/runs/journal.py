@@ -4,7 +4,7 @@
     accepted   a request is on disk and will be carried out: kind, salted id hashes
     rejected   a request that cannot be carried out, and why
     complete   the requests of one batch are done: digests before and after, adapters,
-               seconds, the stores as they are now, marks of what was forgotten
+               seconds, the stores that changed, marks of what was forgotten
     repaired   a damaged checkpoint was made again from the stores
 
 A line holds the sha256 of the previous one (`prev`) and of itself (`hash`), so a line
@@ -52,8 +52,8 @@ _FIELDS: Mapping[str, Mapping[str, Any]] = {
 # Fields that any entry may have.
 _OPTIONAL: Mapping[str, Any] = {
   "forgotten": list, "relearned": list, "stores": RECORDS, "checkpoint": int,
-  "retained": str, "key": str, "before": str, "after": str, "samples": int,
-  "ids": list, "masked": int, "files": {...: str},
+  "changed": RECORDS, "gone": {...: int}, "retained": str, "key": str, "before": str,
+  "after": str, "samples": int, "ids": list, "masked": int, "files": {...: str},
 }  # fmt: skip
 
 
@@ -116,6 +116,27 @@ def fits(values: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
 def is_report(event: str, values: Any) -> bool:
   """Whether `values` has the fields of an `event` entry (not time, number, hash)."""
   return isinstance(values, dict) and fits(values, _FIELDS[event])
+
+
+def records(entries: Sequence[Entry]) -> dict[str, Any] | None:
+  """The record of each store after the last entry; None if no entry has any."""
+  known: dict[str, Any] | None = None
+  for entry in entries:
+    if "stores" in entry:  # all of them: of a new run, or up to version 0.3
+      known = dict(entry["stores"])
+    if "changed" in entry:
+      known = {**(known or {}), **entry["changed"]}
+      for name in entry.get("gone", ()):
+        known.pop(name, None)
+  return known
+
+
+def changes(entries: Sequence[Entry], now: Mapping[str, Any]) -> dict[str, Any]:
+  """The fields of an entry that makes `records` of all entries `now`."""
+  known = records(entries) or {}
+  changed = {name: record for name, record in now.items() if known.get(name) != record}
+  gone = {name: known[name]["rows"] for name in known.keys() - now.keys()}
+  return {"changed": changed, **({"gone": gone} if gone else {})}
 
 
 def append(

@@ -245,7 +245,7 @@ def _all_stores(
   layout: Layout, settings: layout_lib.RunSettings, entries: list[journal.Entry]
 ) -> list[str]:
   """The run's stores by its journal, or by its folder if the journal is too old."""
-  known = journal.latest(entries, "stores")
+  known = journal.records(entries)
   if known is not None:
     return list(known)
   own = layout.learned.iterdir() if layout.learned.is_dir() else ()
