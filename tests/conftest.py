@@ -1,6 +1,7 @@
 """Strict flags and one tiny world that all tests share, so that it compiles once."""
 
 import os
+import pathlib
 import tempfile
 
 import jax
@@ -30,6 +31,18 @@ SGD = lego.Sgd(
 CONFIG = lego.LegoConfig(
   num_classes=CLASSES, num_adapters=8, top_k=2, seed=3, solver=SGD
 )
+
+
+_MOST_MEMORY = 1_500_000_000  # bytes; executables of all tests would take 4 GB
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_executables_at_a_time():
+  yield
+  statm = pathlib.Path("/proc/self/statm")
+  pages = int(statm.read_text().split()[1]) if statm.exists() else 0
+  if pages * os.sysconf("SC_PAGE_SIZE") > _MOST_MEMORY:
+    jax.clear_caches()
 
 
 def encodings(count: int = COUNT, seed: int = 0) -> np.ndarray:

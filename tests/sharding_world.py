@@ -1,7 +1,7 @@
 """Run by test_functional_sharding with 8 devices: prints the meshes that passed.
 
-    export XLA_FLAGS=--xla_force_host_platform_device_count=8
-    cd tests && PYTHONPATH=.. python sharding_world.py ridge 1 2 4 8
+export XLA_FLAGS=--xla_force_host_platform_device_count=8
+cd tests && PYTHONPATH=.. python sharding_world.py ridge 1 2 4 8
 """
 
 import functools

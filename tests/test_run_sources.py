@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-import os
 
 from conftest import CONFIG, SGD
 import numpy as np
@@ -21,7 +20,6 @@ from run_world import (
   learn,
   make_run,
   refit_digest,
-  snapshot,
   traces,
   unlearn,
 )
@@ -89,63 +87,6 @@ def test_learning_from_a_store_makes_it_one_of_the_runs(path):
   assert not traces(int(NEW_IDS[0]), NEW[0][0], int(NEW[1][0]), path.parent)
   run, _ = do(path, requests_lib.make("learn", NEW_IDS[2:]))  # a row it has by now
   assert run.manifest.digest == refit_digest([*IDS, *NEW_IDS[1:]])
-
-
-def truncated(store):
-  file = store / "encodings.npy"
-  file.write_bytes(file.read_bytes()[:-5])
-
-
-def fifo(store):
-  (store / "ids.npy").unlink()
-  os.mkfifo(store / "ids.npy")
-
-
-def linked(store):
-  store.rename(store.with_name("elsewhere"))
-  store.symlink_to(store.with_name("elsewhere"))
-
-
-DAMAGE = {
-  "away": lambda store: store.rename(store.with_name("away")),
-  "a file cut off": truncated,
-  "no labels": lambda store: (store / "labels.npy").unlink(),
-  "no JSON": lambda store: (store / "meta.json").write_text("{"),
-  "another version": lambda store: (store / "meta.json").write_text('{"version": 9}'),
-  "ids in 2-d": lambda store: np.save(store / "ids.npy", NEW_IDS[None]),
-  "a link": linked,
-  "a FIFO": fifo,
-  "an empty file": lambda store: (store / "split.npy").write_bytes(b""),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_learn_whose_store_was_damaged_waits_and_does_not_hold_up_others(
-  path, tmp_path, kind
-):
-  other, kept = tmp_path / "other", tmp_path / "kept"
-  store_rows.land(other, store_rows.StoreRows(*NEW, NEW_IDS, np.zeros(3, np.uint8)), "")
-  snapshot(other, kept)
-  drop(path, requests_lib.make("learn", NEW_IDS, store=str(other)))
-
-  class StopError(Exception):
-    pass
-
-  def stop(name):
-    if name == "accepted":
-      raise StopError
-
-  with pytest.raises(StopError):
-    do(path, None, stop)
-  DAMAGE[kind](other)
-  session, _ = service.carry_out(path, unlearn(IDS[:1]))
-  assert session.run.manifest.digest == refit_digest(IDS[1:])
-  assert len(service.unfinished(path)) == len(session.notes) == 1
-  other.unlink() if other.is_symlink() else None
-  snapshot(kept, other)
-  run, _ = do(path)
-  assert run.manifest.digest == refit_digest([*IDS[1:], *NEW_IDS])
-  assert not service.unfinished(path)
 
 
 def test_a_request_that_cannot_be_trained_is_rejected_and_the_next_one_goes_on(

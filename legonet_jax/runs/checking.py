@@ -137,6 +137,7 @@ def new_rows(
   else:
     if request.store:
       path = pathlib.Path(request.store)
+      store_read.open_store(path, verify=True)
       others = [store for store in stores if store != request.store]
       _require_new(source._replace(stores=others), store_read.read_ids(path))
       _require_encoder(run, path)
