@@ -1,22 +1,28 @@
 r"""Every weight of real adapters against an exact rational solver.
 
-    python -m experiments.rounding_oracle [--adapters 50] [--encodings DIR]
+    python -m experiments.rounding_oracle [--adapters 50] [--systems 1000]
+        [--encodings DIR]
 
 W_j must be floor(2^g B_j (A_j + s_j I)^-1 + 1/2), entry by entry. FLINT solves the same
 system in rational numbers (`pip install python-flint`), and every entry is compared.
 A_j and B_j are summed here once more. The adapters are spread over all sizes, from the
-smallest to the largest. Result in experiments/results/rounding_oracle.json. Exit code 1
-if an entry differs.
+smallest to the largest. Both forms of certified rounding inside jit, in float64 and in
+limbs, are compared as well, and with `--systems` on random small systems: few members,
+large sums, one-hot rows. Result in experiments/results/rounding_oracle.json. Exit code
+1 if an entry differs.
 """
 
 import argparse
 from fractions import Fraction
+import functools
 import importlib
+import json
 import pathlib
 import sys
 import time
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +32,7 @@ from legonet_jax import errors
 from legonet_jax.cli import console
 from legonet_jax.data import embedded
 from legonet_jax.runtime import parallel
-from legonet_jax.solvers import rounding
+from legonet_jax.solvers import certified, rounding
 
 
 class Problem(NamedTuple):
@@ -123,7 +129,59 @@ def members_of(state: lego.LegoState, samples: lego.Samples, j: int) -> NDArray[
   return np.searchsorted(samples.ids, np.sort(mine))
 
 
-def compare(problem: Problem, weights: NDArray[np.int32]) -> dict[str, Any]:
+@functools.cache
+def compiled(penalty: Fraction, form: certified.Arithmetic) -> Any:
+  """One form of certified rounding inside jit."""
+  solve = functools.partial(certified.solve_rounded, penalty, arithmetic=form)
+  return jax.jit(solve)
+
+
+def compare_forms(problem: Problem, penalty: Fraction, expected: Any) -> dict[str, int]:
+  """Entries that each form gets wrong, and those that it leaves to the host."""
+  found = {}
+  for form in ("float64", "limbs"):
+    weights, undecided = compiled(penalty, form)(
+      problem.gram.astype(np.int32), problem.cross.astype(np.int32)
+    )
+    wrong = (np.asarray(weights) != expected) & ~np.asarray(undecided)
+    found[f"wrong_in_{form}"] = int(wrong.sum())
+    found[f"undecided_in_{form}"] = int(undecided.sum())
+  return found
+
+
+def draw_problem(rng: np.random.Generator, penalty: Fraction) -> Problem:
+  """A small system of random members, some of them degenerate."""
+  dim, m = int(rng.choice([1, 3, 17, 40])), int(rng.integers(1, 60))
+  most = int(rng.choice([1, 5, 127]))
+  codes = rng.integers(-most, most + 1, (m, dim))
+  kind = rng.integers(4)
+  if kind == 1:  # members of one coordinate each
+    codes = most * np.eye(dim, dtype=int)[rng.integers(0, dim, m)]
+  elif kind == 2:  # a few members, many times
+    codes = codes[rng.integers(0, min(2, m), m)]
+  elif kind == 3:  # nearly dependent coordinates
+    codes[:, dim // 2 :] = codes[:, : dim - dim // 2]
+  return make_problem(codes.astype(np.int8), rng.integers(0, 3, m), 3, penalty)
+
+
+def compare_systems(count: int, seed: int) -> dict[str, int]:
+  """Counts over `count` random systems and four penalties."""
+  rng, total = np.random.default_rng(seed), dict[str, int]()
+  for i in range(count):
+    penalty = Fraction(("0.000001", "0.01", "1", "1000000")[i % 4])
+    problem = draw_problem(rng, penalty)
+    expected, ties = round_exactly(problem)
+    host = rounding.solve_rounded(to_system(problem)).weights
+    row = {"systems": 1, "entries": expected.size, "ties": ties}
+    row["wrong_on_the_host"] = int((host != expected).sum())
+    row |= compare_forms(problem, penalty, expected)
+    total = {name: total.get(name, 0) + value for name, value in row.items()}
+  return total
+
+
+def compare(
+  problem: Problem, weights: NDArray[np.int32], penalty: Fraction
+) -> dict[str, Any]:
   """One adapter of a fit: its weights, those of its system, and those of FLINT."""
   start = time.perf_counter()
   with parallel.one_blas_thread():  # as the library does
@@ -142,6 +200,7 @@ def compare(problem: Problem, weights: NDArray[np.int32]) -> dict[str, Any]:
     "largest": int(np.abs(expected).max(initial=0)),
     "seconds": middle - start,
     "flint_seconds": end - middle,
+    **compare_forms(problem, penalty, expected),
   }
 
 
@@ -149,6 +208,7 @@ def main() -> int:
   """Compares adapters, prints the counts and writes them."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--adapters", type=int, default=50, help="how many to compare")
+  parser.add_argument("--systems", type=int, default=0, help="random small systems")
   parser.add_argument("--n", type=int, help="of how many; 1000, or 100 if embedded")
   parser.add_argument("--penalty", type=float, default=0.01)
   parser.add_argument("--seed", type=int, default=0)
@@ -181,7 +241,7 @@ def main() -> int:
       problem = make_problem(
         samples.codes[mine], samples.labels[mine], classes, solver.exact_penalty
       )
-      row = compare(problem, state.solutions[j].weights)
+      row = compare(problem, state.solutions[j].weights, solver.exact_penalty)
       rows.append({"adapter": j, "members": len(mine), **row})
       progress(len(rows), len(chosen))
   apart = ("adapter", "members", "largest")
@@ -196,6 +256,7 @@ def main() -> int:
     "seed": args.seed,
     "adapters": len(rows),
     "total": total,
+    "systems": compare_systems(args.systems, args.seed),
     "largest": max(row["largest"] for row in rows),
     "each": rows,
   }
@@ -206,8 +267,10 @@ def main() -> int:
     f" |W| {report['largest']:,}; {total['seconds']:.2f} s,"
     f" FLINT {total['flint_seconds']:.0f} s"
   )
+  print(json.dumps(report["systems"]))
   print(common.save(args.out.parent, args.out.stem, report))
-  agreed = not total["wrong"] and not total["wrong_in_the_fit"]
+  counts = (total, report["systems"])
+  agreed = not sum(c[k] for c in counts for k in c if k.startswith("wrong"))
   return 0 if agreed and total["ties"] == total["ties_by_flint"] else 1
 
 
