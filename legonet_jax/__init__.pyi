@@ -36,6 +36,7 @@ from .encoder.encode import (
   encode_images as encode_images,
 )
 from .host.advance import Info as Info
+from .host.convert import to_host as to_host
 from .host.digest import digest as digest
 from .host.requests import (
   fit as fit,

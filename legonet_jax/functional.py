@@ -26,7 +26,6 @@ import dataclasses
 import functools
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -34,19 +33,20 @@ from jax.typing import ArrayLike
 from legonet_jax.core import few_rows, prediction, routing, shadow, training
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample
+from legonet_jax.core.doors import check, check_mask, check_options
 from legonet_jax.core.finish import finish
 from legonet_jax.core.fold import blank_solution, keeps
 from legonet_jax.core.ids import sort_by_hash
 from legonet_jax.core.keys import make_keys
-from legonet_jax.core.net import Change, Info, State, check, own, report, specs
-from legonet_jax.core.samples import make_data
+from legonet_jax.core.net import Change, Info, State, own, report, specs
+from legonet_jax.core.samples import make_data, rows_of
 from legonet_jax.core.training import work_of
 from legonet_jax.runtime import flags
 
 __all__ = [
   "Data", "Info", "State", "classify", "erase", "finish", "forget", "init", "insert",
-  "learn", "logits", "make_data", "many", "predict", "predict_images", "specs",
-  "update",
+  "learn", "logits", "make_data", "many", "predict", "predict_images", "rows_of",
+  "specs", "update",
 ]  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def init(
     options: replace options of the solver, such as `{"learning_rate": 0.1}`; traced.
   """
   (rows, dim), n, k = data.codes.shape, cfg.num_adapters, cfg.top_k
+  check_options(cfg, options)
   given = cfg.key_policy == "given"
   index = jnp.arange(n, dtype=jnp.uint32)
   own_ids = jnp.stack([jnp.zeros_like(index), index], axis=1)
@@ -110,6 +111,7 @@ def update(
     axis_name: the axis of adapters, inside a `shard_map`.
   """
   check(data, state)
+  retained = check_mask(retained, len(state.retained))
   with flags.pinned():
     new, change = compare(data, state, retained)
     first, mine = own(state, axis_name)
@@ -142,8 +144,7 @@ def compare(data: Data, state: State, retained: jax.Array) -> tuple[State, Chang
   Returns:
     The new state, its weights still those of the old one, and how the two differ.
   """
-  cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
-  chex.assert_shape(retained, (count,))
+  cfg, n = state.cfg, state.cfg.num_adapters
   retained = retained & is_sample(data)
   order = sort_by_hash(state.seed, data.ids, state.order)
   anchors = choose_anchors(state, order, retained)
@@ -258,13 +259,13 @@ def predict(state: State, encodings: jax.Array) -> jax.Array:
       which give the same bits everywhere that float32 does. If rows are split over a
       mesh, each device predicts its own.
   """
-  return prediction.predict(state.model, encodings)
+  return prediction.predict(state, encodings)
 
 
 @jax.jit
 def classify(state: State, encodings: jax.Array) -> jax.Array:
   """The class [B] int32, for `Ridge` an exact fact of the codes; see `predict`."""
-  return prediction.classify(state.model, encodings)
+  return prediction.classify(state, encodings)
 
 
 @functools.partial(jax.jit, static_argnames="encode")

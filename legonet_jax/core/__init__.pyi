@@ -3,6 +3,7 @@ from . import (
   balance as balance,
   config as config,
   data as data,
+  doors as doors,
   features as features,
   few_rows as few_rows,
   finish as finish,

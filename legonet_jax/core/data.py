@@ -9,7 +9,10 @@ come from the sample's id.
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+from legonet_jax import errors
 
 # The high word of an id is below 2^31.
 NO_ID = np.uint32(0xFFFFFFFF)
@@ -47,9 +50,19 @@ def insert(
     labels: [R] int32.
     ids: [R, 2] uint32, ids that no other row has (see `ids.to_words`).
   """
+  codes, labels, ids = (jnp.asarray(a) for a in (codes, labels, ids))
+  for name, found, kind, like in (
+    ("codes", codes, jnp.int8, data.codes),
+    ("ids", ids, jnp.uint32, data.ids),
+  ):
+    if found.dtype != kind or found.shape[1:] != like.shape[1:]:
+      raise errors.SampleError(
+        f"new {name} are {found.dtype}{list(found.shape)}; give {jnp.dtype(kind)}"
+        f" [R, {like.shape[1]}] (see features.encode_array and ids.to_words)"
+      )
   return Data(
     data.codes.at[rows].set(codes, mode="drop"),
-    data.labels.at[rows].set(labels, mode="drop"),
+    data.labels.at[rows].set(labels.astype(jnp.int32), mode="drop"),
     data.ids.at[rows].set(ids, mode="drop"),
   )
 

@@ -9,14 +9,14 @@ import dataclasses
 import functools
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from legonet_jax.core import ids as ids_lib, routing, training
 from legonet_jax.core.data import NO_ID, Data, is_sample
+from legonet_jax.core.doors import check, check_rows
 from legonet_jax.core.fold import keeps
-from legonet_jax.core.net import Info, State, check, own, report
+from legonet_jax.core.net import Info, State, own, report
 from legonet_jax.core.training import Work
 from legonet_jax.runtime import flags
 
@@ -42,6 +42,8 @@ def exchange(
     **where: `lanes` and `axis_name`, as for `update`.
   """
   axis_name = where.get("axis_name")
+  check(data, state)
+  rows = check_rows(rows)
   plain, near = look(data, state, rows, jnp.bool_(come), axis_name=axis_name)
   mask = state.retained.at[rows].set(come, mode="drop")
 
@@ -73,12 +75,12 @@ def look(
   A program of its own, because one that reads and writes the same routes copies them.
   Routes of rows that have nothing to do are n.
   """
-  check(data, state)
-  chex.assert_rank(rows, 1)
   cfg, n, count = state.cfg, state.cfg.num_adapters, len(state.retained)
   with flags.pinned():
     at = jnp.clip(rows, 0, count - 1)
-    again = jnp.tril(rows[:, None] == rows[None, :], -1).any(axis=1)
+    index = jnp.arange(len(rows), dtype=jnp.int32)
+    earlier = index[:, None] > index[None, :]
+    again = ((rows[:, None] == rows[None, :]) & earlier).any(axis=1)
     valid = (rows == at) & ~again & (state.retained[at] != come)
     there = is_sample(data)[at]
     present = state.names[:, 0] != NO_ID

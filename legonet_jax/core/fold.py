@@ -78,9 +78,17 @@ def close(cfg: LegoConfig, carry: Any, fits: jax.Array) -> Solution:
   """W_j from a carry that `fits`, or not."""
   weights, undecided = cfg.solver.solve(cfg, carry)
   _check(cfg, weights)
+  return _only_if(fits, weights, undecided, carry if keeps(cfg) else None)
+
+
+def _only_if(
+  fits: ArrayLike, weights: jax.Array, undecided: ArrayLike, carry: Any
+) -> Solution:
+  """A solution, or one of zeros with `undecided` -1 if it is none."""
+  fits = fits & jnp.all(jnp.isfinite(weights))
   weights = jnp.where(jnp.broadcast_to(fits, weights.shape), weights, 0)
   undecided = jnp.where(fits, jnp.asarray(undecided, jnp.int32), -1)
-  return Solution(weights, undecided, carry if keeps(cfg) else None)
+  return Solution(weights, undecided, carry)
 
 
 def solve_members(
@@ -89,8 +97,7 @@ def solve_members(
   """W_j of `members`, on top of those that a carry of an additive solver has seen."""
   solver = cfg.solver
   if not solver.block:
-    trained = train_by_size(cfg, members, adapter)
-    return Solution(trained, jnp.int32(0), None)
+    return _only_if(jnp.bool_(True), train_by_size(cfg, members, adapter), 0, None)
   if carry is None:
     carry = solver.init(cfg, members.codes.shape[1], adapter)
   return close(cfg, *fold(cfg, members, adapter, carry, True, solver.passes))

@@ -7,14 +7,13 @@ metadata, so that states can be stacked, sharded, scanned over and saved.
 import dataclasses
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from legonet_jax.core import keys as keys_lib
 from legonet_jax.core.config import LegoConfig, for_prediction
-from legonet_jax.core.data import NO_ID, Data
+from legonet_jax.core.data import NO_ID
 from legonet_jax.core.model import Model
 
 
@@ -72,7 +71,8 @@ class Info(NamedTuple):
     samples_retrained: Σ |D_aj| over them.
     anchors_replaced: adapters whose key now belongs to another sample.
     undecided: entries of weights that are left to `finish`.
-    overflow: adapters whose sums do not fit in 32 bits; they take part in nothing.
+    overflow: adapters whose sums do not fit in 32 bits, or whose weights are not finite
+      numbers; they take part in nothing.
     exact: whether the result is exact: all n adapters have keys, all scores with them
       are exact, and the policy is not `keep`.
   """
@@ -104,20 +104,6 @@ class Change(NamedTuple):
   touched: jax.Array
   moved: jax.Array
   replaced: jax.Array
-
-
-def check(data: Data, state: State) -> None:
-  """Asserts the shapes and types of a table and a state that belong together."""
-  rows, dim = data.codes.shape
-  n, k = state.cfg.num_adapters, state.cfg.top_k
-  chex.assert_shape(
-    [data.labels, data.ids, state.order, state.retained, state.routes, state.keys],
-    [(rows,), (rows, 2), (rows,), (rows,), (rows, k), (n, dim)],
-  )
-  chex.assert_type(
-    [data.codes, data.labels, data.ids, state.keys, state.routes],
-    [jnp.int8, jnp.int32, jnp.uint32, jnp.int8, jnp.int32],
-  )
 
 
 def specs(state: State, axis_name: str) -> State:

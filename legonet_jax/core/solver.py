@@ -76,7 +76,7 @@ class Solution(NamedTuple):
   Attributes:
     weights: W_j [C, d]: int32 if the solver is portable, else float32.
     undecided: int32, how many entries certified rounding left open; -1 if the sums do
-      not fit in 32 bits.
+      not fit in 32 bits, or if weights are not finite.
     statistics: the carry of an additive solver, or None.
   """
 
@@ -106,6 +106,7 @@ class Solver:
       machine. Otherwise a state equals its refit on one environment.
     additive: whether `update` subtracts a member with the sign -1, exactly, and gives
       the same carry for blocks of any size.
+    takes_options: whether it reads `Adapter.options`.
     lanes: adapters trained side by side on an accelerator.
     keep: whether a state keeps the carry of an additive solver.
   """
@@ -114,6 +115,7 @@ class Solver:
   aggregate: ClassVar[Aggregate] = "probs"
   portable: ClassVar[bool] = False
   additive: ClassVar[bool] = False
+  takes_options: ClassVar[bool] = True
   lanes = 16
   keep = True
 

@@ -1,6 +1,7 @@
 from . import (
   advance as advance,
   attach as attach,
+  convert as convert,
   digest as digest,
   requests as requests,
   state as state,

@@ -30,7 +30,8 @@ def digest(state: LegoState, version: str = VERSION) -> str:
   """
   if not isinstance(state, LegoState):
     raise errors.ConfigError(
-      f"a {type(state).__name__} is not a state; give what `fit` returns first"
+      f"a {type(state).__name__} is not a state; give what `fit` returns first (of a"
+      " state of functional: what lego.to_host returns)"
     )
   net, weights = state.net, state.weights
   parts = (

@@ -110,8 +110,10 @@ class LegoState:
   @functools.cached_property
   def model(self) -> Model:
     """What predictions need; put together when it is first asked for."""
-    cfg, weights = for_prediction(self.cfg), jnp.asarray(self.weights)
-    return Model(cfg, self.net.keys, weights, self.net.live)
+    each = [s.weights for s in self.solutions]
+    traced = isinstance(each[0], jax.core.Tracer)
+    weights = jnp.stack(each) if traced else jnp.asarray(np.stack(each))
+    return Model(for_prediction(self.cfg), self.net.keys, weights, self.net.live)
 
   @property
   def settings(self) -> NDArray[np.uint8]:

@@ -109,14 +109,12 @@ def _decide(job: Job, j: int, found: Solution) -> Solution:
     raise errors.ConfigError(
       "an adapter has too many members for exact sums in 32 bits; use more adapters"
       " or a larger feature_range"
+      if job.cfg.solver.portable
+      else "the training of an adapter diverged: its weights are not finite numbers;"
+      " lower learning_rate, or correct the other options of the solver"
     )
   if undecided > 0:
     weights = finish.decide(job.cfg, job.data, job.net, j)
-  if not job.cfg.solver.portable and not np.isfinite(weights).all():
-    raise errors.ConfigError(
-      "the training of an adapter diverged: its weights are not finite numbers; lower"
-      " learning_rate, or correct the other options of the solver"
-    )
   weights.setflags(write=False)
   kept = found.statistics if keeps(job.cfg) else None
   return Solution(weights, np.int32(0), kept)

@@ -46,6 +46,7 @@ class Ridge(Solver):
   aggregate: ClassVar[Aggregate] = "logits"
   portable: ClassVar[bool] = True
   additive: ClassVar[bool] = True
+  takes_options: ClassVar[bool] = False
   arithmetic: ClassVar[Arithmetic] = "auto"  # of certified rounding, see `certified`
 
   penalty: float = 0.01
