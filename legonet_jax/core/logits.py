@@ -39,7 +39,7 @@ def of_adapters(weights: jax.Array, codes: jax.Array, active: jax.Array) -> Sum:
     codes: x [B, d] int8.
     active: [B, k] int32, adapters.
   """
-  grouped = _in_groups(_multiply_in_float64) if float64_works() else _gathered
+  grouped = _in_groups(_multiply_in_float64) if flags.float64_works() else _gathered
   found: Sum = _choose(grouped, _gathered)(weights, codes, active)
   return found
 
@@ -81,14 +81,6 @@ def _multiply_in_float64(x: jax.Array, w: jax.Array) -> Sum:
     high = jnp.floor(exact * 2.0**-LOW_BITS)
     low = exact - high * 2.0**LOW_BITS
     return high.astype(jnp.int32), low.astype(jnp.int32)
-
-
-@functools.lru_cache(maxsize=1)
-def float64_works() -> bool:
-  """Whether float64 holds inside jit and vmap in this release, by a known answer."""
-  w, x = np.full((2, 1, 3), 2**30 + 5, np.int32), np.full((2, 1, 3), 127, np.int8)
-  high, low = divmod(3 * 127 * (2**30 + 5), 2**LOW_BITS)
-  return flags.answers(_multiply_in_float64, (x, w), ([high] * 2, [low] * 2))
 
 
 def _in_groups(multiply: Callable[..., Any]) -> Callable[..., Any]:

@@ -85,8 +85,8 @@ def make_data(samples: Samples, rows: int | None = None) -> Data:
 
 
 def _round_up(count: int) -> int:
-  """`count`, rounded up to a multiple of an eighth of the power of two below it."""
-  step = max(_FEWEST_ROWS, 1 << max(0, count.bit_length() - 4))
+  """`count`, rounded up to a multiple of a quarter of the power of two below it."""
+  step = max(_FEWEST_ROWS, 1 << max(0, count.bit_length() - 3))
   return max(1, -(-count // step)) * step
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from legonet_jax.core.config import LegoConfig, for_one_adapter
 from legonet_jax.core.data import Data
-from legonet_jax.core.fold import blank_solution, keeps, make_adapter, solve_members
+from legonet_jax.core.fold import blank_solution, make_adapter, solve_members
 from legonet_jax.core.net import Change, State
 from legonet_jax.core.solver import Members, Solution
 from legonet_jax.runtime import flags
@@ -25,7 +25,7 @@ class Work(NamedTuple):
     data: the table.
     order: [N] rows in hash order.
     routes: [N, k], of the new set.
-    lost: [N, k], adapters that each row left; None if no statistics are kept.
+    lost: [N, k], adapters that each row left; None if statistics are not to be mended.
     won: [N, k], adapters that each row joined, or None.
     seed: uint32.
     options: as in `State`.
@@ -94,17 +94,18 @@ def train_one(
     gone = (work.lost == j).any(axis=1)
     return gone | (work.won == j).any(axis=1), jnp.where(gone, -1, 1).astype(jnp.int8)
 
-  if keeps(cfg):
+  blank = blank_solution(cfg, codes.shape[1]).statistics
+  if work.lost is None:
+    hit, signs = as_members()
+    start = blank
+  else:
     if few:
       hit, signs = as_changes()
     else:
       hit, signs = jax.lax.cond(mendable, as_changes, as_members)
       mendable = mendable & (hit.sum(dtype=jnp.int32) < work.sizes[j])
       hit, signs = jax.lax.cond(mendable, lambda: (hit, signs), as_members)
-    blank = blank_solution(cfg, codes.shape[1]).statistics
     start = jax.tree.map(lambda a, b: jnp.where(mendable, a, b), held, blank)
-  else:
-    hit, signs = as_members()
   rows = members_of(work.order, hit)
   members = Members(codes, labels, rows, signs[rows], hit.sum(dtype=jnp.int32))
   adapter = make_adapter(work.seed, work.names[j], work.options)

@@ -28,7 +28,7 @@ from legonet_jax.core.solver import Solution
 from legonet_jax.core.training import Work, work_of
 from legonet_jax.host import train as train_lib
 from legonet_jax.host.attach import attach
-from legonet_jax.host.state import LegoState, Rows, blank
+from legonet_jax.host.state import LegoState, Rows, blank, count_members
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.callbacks import Progress
 
@@ -108,6 +108,8 @@ def advance(
     step = None
     if whole and not defer and len(removed) + len(added) <= _FEW:
       step = _few(state, samples, removed, added)
+    elif not whole and not len(added):
+      step = _missing(state, samples, removed)
     if step is None:
       step = _all(state, samples, removed, added)
   sizes = np.asarray(step.net.sizes)
@@ -170,13 +172,34 @@ def _few(state: LegoState, samples: Samples, removed: Ids, added: Ids) -> _Step 
   plain, near = few_rows.look(data, net, jnp.asarray(rows), np.bool_(come))
   touched = np.zeros(n + 1, bool)
   touched[np.asarray(near)] = True
-  touched, few = touched[:n], keeps(cfg)
-  known = [state.solutions[j].statistics is not None for j in np.flatnonzero(touched)]
-  if not plain or (few and not all(known)):
+  if not plain:
     return None
+  touched = touched[:n]
+  known = [state.solutions[j].statistics is not None for j in np.flatnonzero(touched)]
+  few = keeps(cfg) and all(known)  # after a load, sums are not known
   new, work = _move(data, net, jnp.asarray(rows), near, np.bool_(come), few=few)
   same = np.arange(n, dtype=np.int32)
-  return _Step(new, work, few, touched, same, np.ones(n, bool), 0)
+  return _Step(new, work, few, touched, same, np.full(n, few), 0)
+
+
+def _missing(state: LegoState, samples: Samples, removed: Ids) -> _Step | None:
+  """The step without samples that have left the table already; None if a key moves.
+
+  Their adapters are not live, and all others stay (see `attach`).
+  """
+  cfg, net, data, n = state.cfg, state.net, samples.data, state.cfg.num_adapters
+  if np.isin(removed, samples.ids).any() or np.isin(removed, state.anchors).any():
+    return None
+  count, rows = len(samples.ids), np.arange(len(data.labels), dtype=np.int32)
+  rows[:count] = ids_lib.hash_order(cfg.seed, samples.ids)
+  sizes = count_members(np.asarray(net.routes), n)
+  net = dataclasses.replace(net, order=jnp.asarray(rows), sizes=jnp.asarray(sizes))
+  work = Work(
+    data, net.order, net.routes, None, None, net.seed, net.options, net.names,
+    net.sizes, jnp.asarray(np.int32(0)), None,
+  )  # fmt: skip
+  same = np.arange(n, dtype=np.int32)
+  return _Step(net, work, False, ~state.live, same, np.zeros(n, bool), 0)
 
 
 def _all(state: LegoState, samples: Samples, removed: Ids, added: Ids) -> _Step:

@@ -42,7 +42,7 @@ def attach(state: LegoState, samples: Samples, leaving: Ids) -> tuple[LegoState,
   live[old_routes[held[~there]]] = False
   placed = dataclasses.replace(
     net,
-    order=jnp.arange(count, dtype=jnp.int32),
+    order=jnp.asarray(np.arange(count, dtype=np.int32)),
     retained=jnp.asarray(retained),
     anchors=jnp.asarray(find_rows(cfg, samples.ids, state.anchors, count)),
     routes=jnp.asarray(routes),

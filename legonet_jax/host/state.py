@@ -181,20 +181,25 @@ def from_arrays(arrays: dict[str, Any], cfg: LegoConfig) -> LegoState:
   words[anchors == NO_ANCHOR] = NO_ID
   net = State(
     cfg=for_routes(cfg),
-    seed=jnp.uint32(cfg.seed),
+    seed=jnp.asarray(np.uint32(cfg.seed)),
     options={},
-    order=jnp.arange(count, dtype=jnp.int32),
-    retained=jnp.ones(count, bool),
+    order=jnp.asarray(np.arange(count, dtype=np.int32)),
+    retained=jnp.asarray(np.ones(count, bool)),
     anchors=jnp.asarray(find_rows(cfg, rows.ids, anchors, count)),
     names=jnp.asarray(words),
     keys=jnp.asarray(arrays["keys"]),
     routes=jnp.asarray(routes),
-    sizes=jnp.asarray(np.bincount(routes.ravel(), minlength=n + 1)[:n], jnp.int32),
+    sizes=jnp.asarray(count_members(routes, n)),
     live=jnp.asarray(arrays["live"]),
     solutions=None,
   )
   solutions = [Solution(w, np.int32(0), None) for w in np.asarray(arrays["weights"])]
   return LegoState(cfg, rows, net, tuple(solutions))
+
+
+def count_members(routes: NDArray[np.int32], n: int) -> NDArray[np.int32]:
+  """|D_aj| [n] of routes [N, k]."""
+  return np.bincount(routes.ravel(), minlength=n + 1)[:n].astype(np.int32)
 
 
 def find_rows(

@@ -7,6 +7,7 @@ adapters, of a fixed width, at a time.
 
 from collections.abc import Iterator
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -75,8 +76,10 @@ def train(job: Job, progress: Progress | None = None) -> Iterator[Solution]:
     return [_decide(job, j, solution) for j, solution in some]
 
   total, done = passes * int(job.sizes.sum()), 0
-  with parallel.one_blas_thread():
-    groups = parallel.each(train_group, range(0, m, lanes))
+  with parallel.one_blas_thread(), flags.pinned():
+    # The first group alone, so that the cores do not all compile the same step.
+    first, rest = range(0, m, lanes)[:1], range(0, m, lanes)[1:]
+    groups = itertools.chain(map(train_group, first), parallel.each(train_group, rest))
     for i, solution in enumerate(s for group in groups for s in group):
       yield solution
       done += passes * int(job.sizes[i])

@@ -72,14 +72,41 @@ def host_only(twin: str | None = None) -> Callable[[Callable[P, R]], Callable[P,
   return decorate
 
 
-def answers(function: Callable[..., Any], args: Any, truth: Any) -> bool:
-  """Whether `jit(vmap(function))` of `args` gives the lists `truth`.
+def probe_float64(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """a b as high and low 32 bits, and b a / sqrt(a²), in float64, of int32 [1] each.
 
-  A known answer says more than a release's number. It is tried on another thread, where
-  no trace of a caller is under way.
+  What certified rounding and exact logits are made of: products, a factor, a solve.
   """
+  lax = jax.lax
+  with jax.enable_x64(True):
+    x, y = (v.astype(np.float64)[:, None] for v in (a, b))
+    product = lax.dot(x, y, precision=lax.Precision.HIGHEST)[0]
+    high = jax.numpy.floor(product * 2.0**-20)
+    low = product - high * 2.0**20
+    factor = lax.linalg.cholesky(x * x, symmetrize_input=False)
+    solved = lax.linalg.triangular_solve(factor, x * y, left_side=True, lower=True)
+    return (
+      high.astype(np.int32),
+      low.astype(np.int32),
+      jax.numpy.round(solved[0]).astype(np.int32),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def float64_works() -> bool:
+  """Whether this release of JAX keeps float64 inside jit and vmap, by a known answer.
+
+  Contexts of x64 inside a traced function are fragile (jax-ml/jax 5982), and a known
+  answer says more than a release's number. It is asked for on another thread, where no
+  trace of a caller is under way.
+  """
+  a, b = 2**20 + 1, np.array([[2**20 + 7], [-(2**19) - 5]], np.int32)
+
+  def ask() -> list[np.ndarray[Any, Any]]:
+    found = jax.jit(jax.vmap(probe_float64))(np.full((2, 1), a, np.int32), b)
+    return [np.asarray(part) for part in found]
+
   with futures.ThreadPoolExecutor(1) as pool:
-    found = pool.submit(jax.jit(jax.vmap(function)), *args).result()
-  return all(
-    np.ravel(got).tolist() == want for got, want in zip(found, truth, strict=True)
-  )
+    found = pool.submit(ask).result()
+  got = [tuple(int(part[i, 0]) for part in found) for i in range(2)]
+  return got == [(*divmod(a * int(v), 2**20), int(v)) for v in b[:, 0]]

@@ -10,6 +10,7 @@ from typing import Literal
 
 import jax
 
+from legonet_jax.runtime import flags
 from legonet_jax.solvers import rounding_f64, rounding_limbs
 
 Arithmetic = Literal["auto", "float64", "limbs"]
@@ -25,13 +26,13 @@ def solve_rounded(
     gram: A_j, both halves.
     cross: B_j.
     arithmetic: `auto` chooses by the platform that the program is lowered for, and
-      avoids float64 if this release of JAX loses it (`rounding_f64.works`).
+      avoids float64 if this release of JAX loses it (`flags.float64_works`).
   """
   in_float64 = functools.partial(rounding_f64.solve_rounded, penalty)
   in_limbs = functools.partial(rounding_limbs.solve_rounded, penalty)
   if arithmetic == "float64":
     return in_float64(gram, cross)
-  if arithmetic == "limbs" or not rounding_f64.works():
+  if arithmetic == "limbs" or not flags.float64_works():
     return in_limbs(gram, cross)
   found: tuple[jax.Array, jax.Array] = jax.lax.platform_dependent(
     gram, cross, tpu=in_limbs, default=in_float64

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 import scipy.linalg
-import scipy.sparse.csgraph
 
 from legonet_jax import errors
 
@@ -236,10 +235,12 @@ def _separations(system: System) -> NDArray[np.int64]:
   I)^-1 X, they also have the denominator det(X X^T + s I) <= (tr A / m + s)^m (the mean
   of eigenvalues).
   """
+  from scipy.sparse import csgraph, csr_array  # a tenth of a second, rarely needed
+
   diagonal = [int(a) for a in system.gram.diagonal()]
   bits = [(a + system.shift).bit_length() for a in diagonal]
-  upper = scipy.sparse.csr_array(np.triu(system.gram))
-  _, block = scipy.sparse.csgraph.connected_components(upper, directed=False)
+  upper = csr_array(np.triu(system.gram))
+  _, block = csgraph.connected_components(upper, directed=False)
   most = np.bincount(block, bits)[block].astype(np.int64)
   if m := system.members:
     most = np.minimum(most, m * (sum(diagonal) // m + system.shift + 1).bit_length())

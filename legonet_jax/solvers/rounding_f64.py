@@ -11,7 +11,7 @@ than the bound is the answer. The others are refined (V <- V + r M^-1) and, in t
 left undecided.
 
 Float64 is enabled inside this function only; the caller's flags stay. Contexts of that
-kind are fragile in JAX (jax-ml/jax 5982), so `works` tries a known answer first.
+kind are fragile in JAX, so `flags.float64_works` tries a known answer first.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from legonet_jax.runtime import flags
 from legonet_jax.solvers import rounding, rounding_limbs
 
 _EXACT = 2.0**52  # integers below it, and sums of them, are exact in float64
@@ -118,21 +116,3 @@ def _choose_shift(penalty: Fraction, gram: jax.Array) -> jax.Array | None:
 def _norms(rows: jax.Array) -> jax.Array:
   """||r|| [C, 1] of r [C, d]."""
   return jnp.sqrt(jnp.sum(rows * rows, axis=1, keepdims=True))
-
-
-@functools.lru_cache(maxsize=1)
-def works() -> bool:
-  """Whether this release of JAX keeps float64 inside jit and vmap, by a known answer.
-
-  M = 3 · 2^20 + 1 and 2^g B are 20 bits beyond float32, and so are the weights.
-  """
-  gram = np.full((2, 1, 1), 3 * 2**20 - 1, np.int32)
-  cross = np.array([[[2**20 + 7]], [[-(2**19) - 5]]], np.int32)
-  penalty = Fraction(2, 3 * 2**20 - 1)
-  top = 2 ** rounding.choose_grid(penalty, 1)
-  truth = [
-    (2 * top * b + 3 * 2**20 + 1) // (2 * (3 * 2**20 + 1))
-    for b in cross.ravel().tolist()
-  ]
-  solve = functools.partial(solve_rounded, penalty)
-  return flags.answers(solve, (gram, cross), (truth, [False] * len(truth)))
