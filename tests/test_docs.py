@@ -239,6 +239,9 @@ def test_every_public_name_is_in_the_reference():
   told = {*re.findall(r"^::: legonet_jax\.(\w+)$", "".join(map(text_of, pages)), re.M)}
   names = (name for name in lego.__all__ if name != "__version__")
   assert {n for n in names if callable(getattr(lego, n))} == told - {"errors"}
+  page = text_of(ROOT / "docs" / "reference" / "functional.md")
+  told = {*re.findall(r"^::: legonet_jax\.functional\.(\w+)$", page, re.M)}
+  assert told == {*lego.functional.__all__}
 
 
 def test_the_table_of_rooms_is_that_of_the_layers():
