@@ -6,11 +6,18 @@ import pytest
 from legonet_jax import errors
 from legonet_jax.store import (
   read as store_read,
+  seals,
   write as store_write,
 )
 
 ROWS = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
 HOW = {"encoder": "x", "size": 64}
+
+
+@pytest.fixture
+def same_salts(monkeypatch):
+  """Salts are random, so two stores of the same rows could not be compared."""
+  monkeypatch.setattr(seals.secrets, "token_bytes", bytes)
 
 
 def _finish(writer):
@@ -40,4 +47,7 @@ def _refuses(path, *words, **kwargs):
     assert word in message
 
 
-FILES = ["encodings.npy", "ids.npy", "labels.npy", "split.npy", "meta.json"]
+FILES = [
+  "encodings.npy", "ids.npy", "labels.npy", "split.npy", "salts.npy", "seals.npy",
+  "meta.json",
+]  # fmt: skip

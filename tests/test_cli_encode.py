@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 import pytest
 import safetensors.numpy
+from store_world import same_salts  # noqa: F401 (a fixture)
 from test_weights import torchvision_state
 
 from legonet_jax import open_store
@@ -49,6 +50,7 @@ def _bytes(path):
   return {p.name: p.read_bytes() for p in path.iterdir()}
 
 
+@pytest.mark.usefixtures("same_salts")
 def test_an_interrupted_and_resumed_run_gives_the_same_bytes(
   inputs, tmp_path, capsys, monkeypatch
 ):

@@ -6,7 +6,13 @@ import resource
 
 import numpy as np
 import pytest
-from store_world import HOW, ROWS, _bytes, _finish
+from store_world import (
+  HOW,
+  ROWS,
+  _bytes,
+  _finish,
+  same_salts,  # noqa: F401 (a fixture)
+)
 
 from legonet_jax import errors
 from legonet_jax.store import (
@@ -25,10 +31,12 @@ def test_rows_come_back_under_their_ids(tmp_path, dtype):
   assert found.meta["encoder"] == "x"
   assert isinstance(found.encodings, np.memmap)
   assert sorted(os.listdir(tmp_path / "s")) == [
-    "encodings.npy", "ids.npy", "labels.npy", "meta.json", "split.npy",
+    "encodings.npy", "ids.npy", "labels.npy", "meta.json", "salts.npy", "seals.npy",
+        "split.npy",
   ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("same_salts")
 def test_a_resumed_store_has_the_same_bytes(tmp_path):
   whole = store_write.start(tmp_path / "a", HOW, ROWS.shape, "float32")
   _finish(store_write.put(whole, ROWS))

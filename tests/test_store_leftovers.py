@@ -7,7 +7,16 @@ import time
 
 import numpy as np
 import pytest
-from store_world import FILES, HOW, ROWS, _bytes, _finish, _make, _refuses
+from store_world import (
+  FILES,
+  HOW,
+  ROWS,
+  _bytes,
+  _finish,
+  _make,
+  _refuses,
+  same_salts,  # noqa: F401 (a fixture)
+)
 
 from legonet_jax import errors
 from legonet_jax.store import (
@@ -16,6 +25,8 @@ from legonet_jax.store import (
   read as store_read,
   write as store_write,
 )
+
+pytestmark = pytest.mark.usefixtures("same_salts")
 
 
 @pytest.mark.parametrize("classes", [("cat", "dog"), ("cat", "dog", "Füchse 狐")])

@@ -235,10 +235,11 @@ def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]
 
 
 def _merge_stores(run: Run, name: str) -> list[str]:
-  """Merges the stores that the run owns into one without erased rows; all stores."""
+  """Merges the run's rows in the stores that it owns into one store; all stores."""
   own = [s for s in run.manifest.stores if not pathlib.Path(s).is_absolute()]
   others = [s for s in run.manifest.stores if s not in own]
-  parts = [store_rows.read(rows_lib.resolve(run.layout.root, s)) for s in own]
+  root, ids = run.layout.root, run.state.ids
+  parts = [store_rows.read(rows_lib.resolve(root, s), ids) for s in own]
   parts = [part for part in parts if len(part.ids)]
   if not parts:
     return others

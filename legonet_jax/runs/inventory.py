@@ -22,10 +22,10 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.run import Run
 from legonet_jax.runtime.checks import Check
-from legonet_jax.store import erase, marks, read as store_read
+from legonet_jax.store import erase, format, marks, read as store_read
 
-_ARRAYS = ("encodings", "ids", "labels", "split")
-_STORE_FILES = {"meta.json", marks.FILE, *(f"{name}.npy" for name in _ARRAYS)}
+_ARRAYS = (*format.ARRAYS, format.SEALS, format.SALTS)
+_STORE_FILES = {format.META, marks.FILE, *(f"{name}.npy" for name in _ARRAYS)}
 _MAX_LOCK = 20
 
 
@@ -115,14 +115,24 @@ def _is_lock(path: pathlib.Path) -> bool:
   return not text or text.isdigit()
 
 
-def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Check]:
-  """Checks that the stores match the journal and hold no forgotten sample."""
+def check_stores(
+  run: Run, entries: list[journal.Entry], busy: str, untouched: bool = False
+) -> list[Check]:
+  """Checks that the stores match the journal and hold no forgotten sample.
+
+  Args:
+    run: the run.
+    entries: its journal.
+    busy: as for `check_files`.
+    untouched: whether a store without seals must be as the run has left it; otherwise
+      it may have lost rows to another run.
+  """
   known = journal.records(entries) or {}
   details = []
   for store in run.manifest.stores:
     try:
       path = rows_lib.resolve(run.layout.root, store)
-      problem = _store_problem(path, known.get(store), busy)
+      problem = _store_problem(path, known.get(store), busy, untouched)
       held = store_read.read_ids(path)
       details.append(f"{len(held)} rows")
     except (errors.LegoError, FileNotFoundError) as e:
@@ -134,7 +144,7 @@ def check_stores(run: Run, entries: list[journal.Entry], busy: str) -> list[Chec
 
 
 def _store_problem(
-  path: pathlib.Path, record: erase.PlainRecord | None, busy: str
+  path: pathlib.Path, record: erase.PlainRecord | None, busy: str, untouched: bool
 ) -> str:
   """A description of the fault of a store, or ""."""
   other = {p.name for p in path.iterdir()} - _STORE_FILES
@@ -159,8 +169,10 @@ def _store_problem(
   now = erase.record(path)
   if now == record:
     return ""
-  if now["rows"] == record["rows"] and now["erased"] > record["erased"]:
-    return ""  # another run has erased rows since; our own were compared before
+  grown = now["rows"] == record["rows"] and now["erased"] > record["erased"]
+  sealed = [sums["sha256"].get(format.SEALS) for sums in (now, record)]
+  if grown and sealed[0] == sealed[1] and (sealed[0] or not untouched):
+    return ""  # another run has erased rows since; all others have their seals
   return (
     f"{path} does not match the journal: it had {record['rows']} rows,"
     f" {record['erased']} of them erased, and now has {now['rows']}, {now['erased']}"

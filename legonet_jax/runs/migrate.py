@@ -78,7 +78,7 @@ def migrate(
       )
     old = Run(layout, settings.cfg, state, manifest, settings.classes)
     # While a request is under way, its rows may be erased already.
-    checks = [] if lost.midway else inventory.check_stores(old, entries, "")
+    checks = [] if lost.midway else inventory.check_stores(old, entries, "", True)
     for check in checks:
       if not check.passed:
         raise errors.RunError(f"{check.detail}; restore the run from a copy")

@@ -1,10 +1,10 @@
 """Erasing rows of an encoding store, in place.
 
-`erase` marks the ids (see `marks`), overwrites the encoding with zeros, then label and
-id with -1, and updates the sha256 values in `meta.json`. The id goes last: after a
-crash before that, the rows can still be found and erased again; after a later crash,
-only the sha256 values are stale, which every call computes anew. So `erase` may be
-repeated at will.
+`erase` marks the ids (see `marks`), overwrites encoding, split and salt with zeros and
+label and id with -1, and updates the sha256 values in `meta.json`. The id goes last:
+after a crash before that, the rows can still be found and erased again; after a later
+crash, only the sha256 values are stale, which every call computes anew. So `erase` may
+be repeated at will.
 
 Rows are found by id, whoever wrote them. A store may serve several runs: a row that one
 of them erases is gone for the others as well.
@@ -22,7 +22,7 @@ from legonet_jax import errors
 from legonet_jax.core.ids import Ids
 from legonet_jax.io import durable, files, hashing, lock, untrusted
 from legonet_jax.runtime.callbacks import OnStep
-from legonet_jax.store import leftovers, marks, read
+from legonet_jax.store import format, leftovers, marks, read
 
 PlainRecord = dict[str, Any]
 _ERASED_ID, _ERASED_LABEL = -1, -1
@@ -66,6 +66,8 @@ def erase(
     on_step("encoding overwritten")
     _overwrite(path / "labels.npy", rows, _ERASED_LABEL)
     _overwrite(path / "split.npy", rows, 0)
+    if format.SEALS in meta["sha256"]:
+      _overwrite(path / f"{format.SALTS}.npy", rows, 0)
     _overwrite(path / "ids.npy", rows, _ERASED_ID)
     on_step("id overwritten")
     raw[rows] = _ERASED_ID

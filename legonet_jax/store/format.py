@@ -4,18 +4,20 @@
     ids.npy         [N] int64, increasing
     labels.npy      [N] int32
     split.npy       [N] uint8, 0 train and 1 test
+    seals.npy       [N, 32] uint8 and
+    salts.npy       [N, 16] uint8, by which a changed row is found (see `seals`)
     erased.marks    which ids were erased, if any were (see `marks`)
     meta.json       how it was made, the names of its classes if they are known, and the
                     sha256 of each array
 
-An erased row (see `erase`) has the id and label -1 and an encoding of zeros;
+An erased row (see `erase`) has the id and label -1, and zeros in all else but its seal;
 `open_store` leaves it out.
 
 `meta.json` is written last and makes the store complete. Until then the folder holds
 `partial.json`, which says how the store is being made and how many rows are safely on
 disk, and `encodings.part`, which grows. Only a command with the same settings may
 continue it. `partial.json` is created first and removed last, so a process may be
-killed at any moment: the same command continues, and gives the same bytes.
+killed at any moment: the same command continues, and gives the same rows.
 
 Anyone who can write to a store can put a symbolic link there. So links are never
 followed: every file of a store must be a regular file.
@@ -40,12 +42,16 @@ META, PARTIAL, GROWING = "meta.json", "partial.json", "encodings.part"
 WHOLE, LOCK = "encodings.npy", "lock"
 COLUMNS = ("ids", "labels", "split")
 ARRAYS = ("encodings", *COLUMNS)
+SEALS, SALTS = "seals", "salts"
 _TYPES = {
   "encodings": ("float16", "float32", "float64"),
   "ids": ("int64",),
   "labels": ("int32",),
   "split": ("uint8",),
+  SEALS: ("uint8",),
+  SALTS: ("uint8",),
 }
+_WIDTHS = {"encodings": None, SEALS: 32, SALTS: 16}  # of arrays in two axes
 ERASED = -1
 
 
@@ -85,7 +91,7 @@ def check_meta(file: pathlib.Path, meta: Mapping[str, Any]) -> None:
   hashes, erased = meta.get("sha256"), meta.get("erased", 0)
   sound = {
     "sha256": isinstance(hashes, dict)
-    and set(hashes) == set(ARRAYS)
+    and set(hashes) - {SEALS} == set(ARRAYS)
     and all(isinstance(value, str) for value in hashes.values()),
     "erased": type(erased) is int and erased >= 0,
     "size": type(meta.get("size", 0)) is int,
@@ -106,8 +112,10 @@ def check_meta(file: pathlib.Path, meta: Mapping[str, Any]) -> None:
 def check_type(path: pathlib.Path, name: str, array: NDArray[Any]) -> None:
   """Raises StoreError if an array of a store has a wrong type or number of axes."""
   file, kinds, kind = path / f"{name}.npy", _TYPES[name], array.dtype
-  axes = 2 if name == "encodings" else 1
-  if kind.name not in kinds or not kind.isnative or array.ndim != axes:
+  axes = 2 if name in _WIDTHS else 1
+  width = array.shape[-1] if array.ndim == 2 else None
+  sound = kind.name in kinds and kind.isnative and array.ndim == axes
+  if not sound or _WIDTHS.get(name) not in (None, width):
     found = untrusted.one_line(f"{kind}{list(array.shape)}", 60)
     raise damaged(path, f"{file} is {found}, not {' or '.join(kinds)} in {axes}-d")
   if axes == 2 and not array.flags.c_contiguous:  # rows could not be erased in place

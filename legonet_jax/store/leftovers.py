@@ -57,6 +57,6 @@ def _is_temporary(name: str) -> bool:
     format.META,
     format.PARTIAL,
     marks.FILE,
-    *(f"{array}.npy" for array in format.ARRAYS),
+    *(f"{array}.npy" for array in (*format.ARRAYS, format.SEALS, format.SALTS)),
   )
   return any(files.is_temporary(name, of) for of in known)

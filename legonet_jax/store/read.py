@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from legonet_jax import errors
 from legonet_jax.io import untrusted
 from legonet_jax.io.files import PathLike
-from legonet_jax.store import format
+from legonet_jax.store import format, seals
 
 Classes = tuple[str, ...] | None
 
@@ -42,13 +42,15 @@ def open_store(path: PathLike, *, verify: bool = False) -> Encodings:
 
   Args:
     path: the folder.
-    verify: also compare the sha256 of every array (reads all of it).
+    verify: also compare the sha256 of every array, and every row with its seal (reads
+      all of it).
 
   Raises:
     StoreError: if it is missing, incomplete or damaged, or holds a symbolic link.
   """
   path = pathlib.Path(path)
   meta, arrays, live = _open_raw(path, verify)
+  arrays = {name: arrays[name] for name in format.ARRAYS}
   if not live.all():
     arrays = {name: array[live] for name, array in arrays.items()}
     for array in arrays.values():
@@ -112,16 +114,21 @@ def _open_raw(
       " import-encodings` if there are encodings already"
     )
   format.check_meta(path / format.META, meta)
-  arrays = {}
-  for name in format.ARRAYS:
+  arrays, sums = {}, meta["sha256"]
+  sealed = (format.SEALS, format.SALTS) if format.SEALS in sums else ()
+  for name in (*format.ARRAYS, *sealed):
     file = path / f"{name}.npy"
     arrays[name] = format.read(file, untrusted.map_npy)
     format.check_type(path, name, arrays[name])
-    if verify and format.read(file, untrusted.sha256_of) != meta["sha256"][name]:
+    wanted = sums.get(name) if verify else None  # there is none of salts
+    if wanted is not None and format.read(file, untrusted.sha256_of) != wanted:
       raise errors.StoreError(
         f"{file} has changed since it was made; encode again (or, if an erasure was"
         " interrupted, let any `legonet` command on its run finish it)"
       )
   if len({len(array) for array in arrays.values()}) != 1:
     raise format.damaged(path, f"the arrays in {path} have different lengths")
-  return meta, arrays, format.find_live(arrays)
+  live = format.find_live(arrays)
+  if verify and (wrong := seals.find_changed(path, arrays, live)):
+    raise format.damaged(path, wrong)
+  return meta, arrays, live

@@ -1,7 +1,7 @@
 """Making an encoding store: start or resume it, put its rows, finish it.
 
 A process may be killed at any moment (`format` explains the order of the files): the
-same calls continue from there, and give the same bytes.
+same calls continue from there, and give the same rows.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from legonet_jax import errors
 from legonet_jax.io import files, untrusted
-from legonet_jax.store import format, leftovers
+from legonet_jax.store import format, leftovers, seals
 from legonet_jax.store.read import Encodings, open_store
 
 _ADDED = ("version", "sha256", "erased")
@@ -132,16 +132,18 @@ def finish(
         f"{path}: {len(column)} {name} for {writer.shape[0]} rows; give one for each"
       )
   format.check_columns(path, columns, writer.how.get("classes"))
-  for name, column in columns.items():
+  if os.path.lexists(path / format.GROWING):  # else an earlier attempt got this far
+    (path / format.GROWING).replace(path / format.WHOLE)
+  rows = format.read(path / format.WHOLE, untrusted.map_npy)
+  salts, sealed = seals.make((rows, *(columns[name] for name in format.COLUMNS)))
+  for name, column in {**columns, format.SALTS: salts, format.SEALS: sealed}.items():
     buffer = io.BytesIO()
     np.save(buffer, column, allow_pickle=False)
     files.write(path / f"{name}.npy", buffer.getvalue())
-  if os.path.lexists(path / format.GROWING):  # else an earlier attempt got this far
-    (path / format.GROWING).replace(path / format.WHOLE)
   files.sync_folder(path)
   hashes = {
     name: format.read(path / f"{name}.npy", untrusted.sha256_of)
-    for name in format.ARRAYS
+    for name in (*format.ARRAYS, format.SEALS)
   }
   format.write_json(
     path / format.META, {**writer.how, "version": format.VERSION, "sha256": hashes}
@@ -155,7 +157,8 @@ def discard(writer: Writer) -> None:
   """Removes a store that cannot be completed, and its folder if it is then empty."""
   # `partial.json`, which marks the folder as a store's, goes last: after a kill in
   # between, the same command finds rows missing and starts again.
-  for name in (format.GROWING, *(f"{array}.npy" for array in format.ARRAYS)):
+  made = (*format.ARRAYS, format.SEALS, format.SALTS)
+  for name in (format.GROWING, *(f"{array}.npy" for array in made)):
     (writer.path / name).unlink(missing_ok=True)
   leftovers.clean(writer.path)
   (writer.path / format.PARTIAL).unlink(missing_ok=True)
