@@ -18,7 +18,7 @@ adapters whose members stay, and sums that can be mended.
 
 Everything here is a pure function of arrays, for jit, vmap, scan and shard_map. With
 `axis_name`, inside a `shard_map`, each device holds and trains its own adapters, and no
-weights move between devices; everything else in the state is the same on all of them.
+weights move between devices; the rest of the state is the same on all of them.
 """
 
 from collections.abc import Callable
@@ -30,10 +30,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from legonet_jax.core import few_rows, prediction, routing, shadow, training
+from legonet_jax.core import doors, few_rows, prediction, routing, shadow, training
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import NO_ID, Data, erase, insert, is_sample
-from legonet_jax.core.doors import check, check_mask, check_options
 from legonet_jax.core.finish import finish
 from legonet_jax.core.fold import blank_solution, keeps
 from legonet_jax.core.ids import sort_by_hash
@@ -66,8 +65,9 @@ def init(
     keys: K [n, d] int8 in code units, for the policy `given`.
     options: replace options of the solver, such as `{"learning_rate": 0.1}`; traced.
   """
+  doors.check_data(data)
+  doors.check_options(cfg, options)
   (rows, dim), n, k = data.codes.shape, cfg.num_adapters, cfg.top_k
-  check_options(cfg, options)
   given = cfg.key_policy == "given"
   index = jnp.arange(n, dtype=jnp.uint32)
   own_ids = jnp.stack([jnp.zeros_like(index), index], axis=1)
@@ -75,7 +75,7 @@ def init(
     blank = jax.eval_shape(lambda: blank_solution(cfg, dim))
     return State(
       cfg=dataclasses.replace(cfg, seed=0),
-      seed=jnp.asarray(cfg.seed if seed is None else seed, jnp.uint32),
+      seed=doors.check_seed(cfg.seed if seed is None else seed),
       options={k: jnp.asarray(v, jnp.float32) for k, v in (options or {}).items()},
       order=jnp.arange(rows, dtype=jnp.int32),
       retained=jnp.zeros(rows, bool),
@@ -110,8 +110,8 @@ def update(
     lanes: adapters trained side by side under `vmap`; by the platform if not given.
     axis_name: the axis of adapters, inside a `shard_map`.
   """
-  check(data, state)
-  retained = check_mask(retained, len(state.retained))
+  doors.check(data, state, axis_name)
+  retained = doors.check_mask(retained, len(state.retained))
   with flags.pinned():
     new, change = compare(data, state, retained)
     first, mine = own(state, axis_name)
@@ -141,8 +141,7 @@ def update(
 def compare(data: Data, state: State, retained: jax.Array) -> tuple[State, Change]:
   """Anchors, keys, routes and sizes of the set `retained` [N], and who changed.
 
-  Returns:
-    The new state, its weights still those of the old one, and how the two differ.
+  Returns: the new state, but for its weights, and how the two differ.
   """
   cfg, n = state.cfg, state.cfg.num_adapters
   retained = retained & is_sample(data)
@@ -224,7 +223,8 @@ def forget(
 ) -> tuple[State, Info]:
   """The state without the samples in `rows` [R]: as `update`, in a time flat in N.
 
-  It is `update` if an anchor leaves. Rows that are not retained are skipped.
+  It is `update` if an anchor leaves. Rows that are not retained, or not there, are
+  skipped. R is padded to a power of two, so that few shapes are compiled.
 
   Args:
     data: the table.
@@ -257,7 +257,7 @@ def predict(state: State, encodings: jax.Array) -> jax.Array:
     state: the state; its weights may be split over devices.
     encodings: e [B, d], mapped here in float32, or codes x [B, d] int8, as in `Data`,
       which give the same bits everywhere that float32 does. If rows are split over a
-      mesh, each device predicts its own.
+      mesh, each device predicts its own. Gradients are 0: encodings are rounded.
   """
   return prediction.predict(state, encodings)
 

@@ -12,7 +12,7 @@ from test_functional_composition import world
 
 import legonet_jax as lego
 from legonet_jax import errors, functional
-from legonet_jax.core import ids as ids_lib
+from legonet_jax.core import few_rows, ids as ids_lib
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -53,6 +53,27 @@ WRONG = {
     lambda data, s: functional.init(s.cfg, data, options={"penalty": 0.5}),
     "no options that can be traced",
   ),
+  "a slice of a state": (
+    lambda data, s: functional.update(
+      data, dataclasses.replace(s, live=s.live[:4]), s.retained
+    ),
+    "give axis_name",
+  ),
+  "a seed that is none": (
+    lambda data, s: functional.init(s.cfg, data, jax.random.PRNGKey(0)),
+    "one integer from 0",
+  ),
+  "a negative seed": (
+    lambda data, s: functional.init(s.cfg, data, np.int64(-3)), "one integer from 0"
+  ),
+  "samples in place of data": (
+    lambda data, s: functional.init(s.cfg, s), "functional.make_data"
+  ),
+  "codes as samples": (
+    lambda data, s: lego.make_samples(s.cfg, np.asarray(data.codes), data.labels),
+    "stands for codes",
+  ),
+  "a state of functional where ids count": (lambda data, s: lego.digest(s), "to_host"),
   "an undecided state": (
     lambda data, s: lego.to_host(
       data,
@@ -104,8 +125,48 @@ def test_weights_that_are_not_finite_are_named_and_take_part_in_nothing():
   finally:
     jax.config.update("jax_debug_nans", True)
   assert info.overflow == bad.sum() > 0
+  assert not info.exact
   assert not np.asarray(state.live)[bad].any()
   assert np.isfinite(functional.predict(state, encodings(9))).all()
+
+
+@pytest.mark.parametrize(
+  "rows", [[], [2**32 + 3], [-(2**32) + 3], np.array([2**40 + 3, 64]), [-1, 2**31]]
+)
+def test_rows_that_are_not_there_are_skipped_however_large_their_numbers(rows):
+  _, data, state = world("ridge")
+  assert_same(functional.forget(data, state, rows)[0], state)
+  with jax.enable_x64(True):
+    rows = jnp.asarray(rows, jnp.int64)
+    assert_same(functional.forget(data, state, rows)[0], state)
+
+
+def test_numpy_arrays_and_lists_of_any_length_share_executables():
+  _, data, state = world("ridge")
+  plain = np.setdiff1d(np.arange(60), np.asarray(state.anchors))[:4].tolist()
+  want = functional.forget(data, state, plain)[0]
+  few_rows._few.clear_cache()
+  host = jax.device_get(state)
+  assert_same(functional.forget(data, host, np.array(plain))[0], want)
+  functional.forget(data, state, plain[:3])
+  assert few_rows._few._cache_size() == 1
+
+
+def test_a_state_prints_on_one_line():
+  _, _, state = world("ridge")
+  assert repr(state) == "State(Ridge, 8 adapters, 64 rows, width 7)"
+
+
+def test_a_mistake_in_a_solver_is_not_blamed_on_the_caller():
+  class Curious(lego.Solver):
+    def train(self, cfg, codes, labels, mask, adapter):
+      return jnp.ones((3, 7)) if mask.sum() > 3 else jnp.zeros((3, 7))
+
+  solver = dataclasses.dataclass(frozen=True)(Curious)()
+  cfg = dataclasses.replace(world("sgd")[0], solver=solver)
+  samples = lego.make_samples(cfg, encodings(), np.zeros(60, int))
+  with pytest.raises(jax.errors.TracerBoolConversionError):
+    lego.fit(cfg, samples)
 
 
 def test_requests_warn_of_nothing_in_a_process_with_64_bits():

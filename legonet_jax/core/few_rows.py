@@ -42,8 +42,9 @@ def exchange(
     **where: `lanes` and `axis_name`, as for `update`.
   """
   axis_name = where.get("axis_name")
-  check(data, state)
-  rows = check_rows(rows)
+  state = jax.tree.map(jnp.asarray, state)
+  check(data, state, axis_name)
+  rows = check_rows(rows, len(state.retained))
   plain, near = look(data, state, rows, jnp.bool_(come), axis_name=axis_name)
   mask = state.retained.at[rows].set(come, mode="drop")
 

@@ -18,7 +18,7 @@ from legonet_jax.core.model import Model
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class State:
   """A LegoNet on N rows. Rows that stand for no sample are N, adapters for none are n.
 
@@ -50,9 +50,14 @@ class State:
   live: jax.Array
   solutions: Any  # `Solution`, or None where the host keeps them apart
 
+  def __repr__(self) -> str:
+    n, dim = self.keys.shape[-2:]
+    solver = type(self.cfg.solver).__name__
+    return f"State({solver}, {n} adapters, {self.routes.shape[-2]} rows, width {dim})"
+
   @property
   def weights(self) -> jax.Array:
-    """W [n, C, d]."""
+    """W [n, C, d], `solutions.weights`."""
     weights: jax.Array = self.solutions.weights
     return weights
 
@@ -74,7 +79,7 @@ class Info(NamedTuple):
     overflow: adapters whose sums do not fit in 32 bits, or whose weights are not finite
       numbers; they take part in nothing.
     exact: whether the result is exact: all n adapters have keys, all scores with them
-      are exact, and the policy is not `keep`.
+      are exact, nothing overflows, and the policy is not `keep`.
   """
 
   adapters_retrained: jax.Array
@@ -158,5 +163,5 @@ def report(
     anchors_replaced=jnp.sum(replaced, dtype=jnp.int32),
     undecided=counts[2],
     overflow=counts[3],
-    exact=exact & complete,
+    exact=exact & complete & (counts[3] == 0),
   )

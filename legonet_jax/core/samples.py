@@ -98,7 +98,7 @@ def make_samples(
 
   Args:
     cfg: the settings; its feature map is applied here, once.
-    encodings: e [N, d], any float type, finite.
+    encodings: e [N, d], any float type, finite. int8 is refused: it stands for codes.
     labels: y [N], integers in 0 ... C-1.
     ids: [N] distinct integers of at least 0; the row numbers if not given.
 
@@ -109,6 +109,10 @@ def make_samples(
     SampleError: on a wrong shape or type, NaN or infinity, or a label out of range.
     DuplicateIdError: if an id occurs twice.
   """
+  if getattr(encodings, "dtype", None) == np.int8:
+    raise errors.SampleError(
+      "encodings are int8, which stands for codes; give the encoder's output as floats"
+    )
   codes = features.encode_array(cfg, encodings)
   y = _integers("labels", labels, len(codes))
   bad = np.flatnonzero((y < 0) | (y >= cfg.num_classes))

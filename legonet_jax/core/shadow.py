@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from legonet_jax.core.config import LegoConfig
 from legonet_jax.core.data import Data
+from legonet_jax.core.doors import check_data
 from legonet_jax.core.fold import keeps
 from legonet_jax.core.net import State
 from legonet_jax.runtime import parallel
@@ -34,7 +35,9 @@ def many(
   side_by_side: int | None,
 ) -> State:
   """See `functional.many`."""
-  chex.assert_rank([seeds, masks], [1, 2])
+  check_data(data)
+  seeds, masks = jnp.asarray(seeds), jnp.asarray(masks)
+  chex.assert_rank([seeds, masks], [1, 2], custom_message="seeds [m] and masks [m, N]")
   chex.assert_equal_shape_prefix([seeds, masks], 1)
   if keeps(cfg):  # of as many models, sums would be the largest part by far
     cfg = dataclasses.replace(cfg, solver=dataclasses.replace(cfg.solver, keep=False))

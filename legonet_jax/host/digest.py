@@ -11,8 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from legonet_jax import errors
-from legonet_jax.host.state import LegoState
+from legonet_jax.host.state import LegoState, require_state
 from legonet_jax.runtime import flags
 
 VERSION = "legonet-jax state 2"
@@ -28,11 +27,7 @@ def digest(state: LegoState, version: str = VERSION) -> str:
     version: what the digest begins with; another one is needed only to recognise a
       state of an earlier version of this library.
   """
-  if not isinstance(state, LegoState):
-    raise errors.ConfigError(
-      f"a {type(state).__name__} is not a state; give what `fit` returns first (of a"
-      " state of functional: what lego.to_host returns)"
-    )
+  require_state(state)
   net, weights = state.net, state.weights
   parts = (
     net.keys, weights, net.live, state.anchors, state.ids, state.routes, state.prints,

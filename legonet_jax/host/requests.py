@@ -13,7 +13,7 @@ from legonet_jax.core.config import LegoConfig, sample_fingerprint
 from legonet_jax.core.ids import Ids
 from legonet_jax.core.samples import Samples
 from legonet_jax.host.advance import Info, advance
-from legonet_jax.host.state import LegoState, untrained
+from legonet_jax.host.state import LegoState, require_state, untrained
 from legonet_jax.runtime import flags
 from legonet_jax.runtime.callbacks import Progress
 
@@ -226,10 +226,7 @@ def _check_request(ids: ArrayLike) -> Ids:
 
 def _check_fits(state: LegoState, samples: Samples) -> None:
   """Raises if state and samples do not belong together."""
-  if not isinstance(state, LegoState):
-    raise errors.ConfigError(
-      f"a {type(state).__name__} is not a state; give what `fit` returns first"
-    )
+  require_state(state)
   _check_table(samples)
   _check_samples(state.cfg, samples)
   dim = state.net.keys.shape[1]

@@ -48,7 +48,7 @@ class Rows:
   data_fields=["net", "solutions"],
   meta_fields=["cfg", "rows"],
 )
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LegoState:
   """The result of a fit, and the start of later requests; it never changes.
 
@@ -64,6 +64,13 @@ class LegoState:
   rows: Rows
   net: State
   solutions: tuple[Solution, ...]
+
+  def __repr__(self) -> str:
+    n, dim = self.net.keys.shape
+    solver = type(self.cfg.solver).__name__
+    return (
+      f"LegoState({solver}, {n} adapters, {len(self.rows.ids)} samples, width {dim})"
+    )
 
   @functools.cached_property
   def order(self) -> NDArray[np.intp]:
@@ -119,6 +126,18 @@ class LegoState:
   def settings(self) -> NDArray[np.uint8]:
     """[32] uint8, the fingerprint of the settings."""
     return fingerprint(self.cfg)
+
+
+def require_state(state: Any) -> None:
+  """Raises ConfigError if `state` is none of the host API."""
+  if isinstance(state, State):
+    raise errors.ConfigError(
+      "this is a state of functional; lego.to_host makes it one of the host API"
+    )
+  if not isinstance(state, LegoState):
+    raise errors.ConfigError(
+      f"a {type(state).__name__} is not a state; give what `fit` returns first"
+    )
 
 
 def untrained(cfg: LegoConfig, dim: int, keys: ArrayLike | None) -> LegoState:

@@ -62,6 +62,9 @@ def host_only(twin: str | None = None) -> Callable[[Callable[P, R]], Callable[P,
       try:
         return function(*args, **kwargs)
       except _TRACED as e:
+        given = jax.tree.leaves((args, kwargs))
+        if not any(isinstance(a, jax.core.Tracer) for a in given):
+          raise  # of a solver's own function, say
         raise errors.TracedError(
           f"{function.__name__} works on the host and cannot be traced; {way} outside"
           " of jit, vmap, grad and scan"

@@ -20,7 +20,7 @@ import numpy as np
 from legonet_jax import errors
 from legonet_jax.core.config import LegoConfig, describe
 from legonet_jax.host.digest import digest
-from legonet_jax.host.state import LegoState, from_arrays, to_arrays
+from legonet_jax.host.state import LegoState, from_arrays, require_state, to_arrays
 from legonet_jax.host.validate import shapes, validate
 from legonet_jax.io.files import PathLike
 from legonet_jax.runtime import flags
@@ -42,10 +42,7 @@ def save(path: PathLike, state: LegoState, overwrite: bool = False) -> None:
     ConfigError: if the settings hold a function.
     StoreError: if the folder exists already, or cannot be written.
   """
-  if not isinstance(state, LegoState):
-    raise errors.ConfigError(
-      f"a {type(state).__name__} is not a state; give what `fit` returns first"
-    )
+  require_state(state)
   check_round_trip(state.cfg)
   path = pathlib.Path(path).absolute()
   if path.exists() and not (overwrite and _is_model(path)):
