@@ -164,8 +164,8 @@ STATUS = {
   f"{'y' * 300}": "File name too long",
 }
 HISTORY = {
-  "run --salt 00": "--salt and --ids go together",
-  "run --ids 100": "--salt and --ids go together",
+  "run --salt 00": "--salt goes with --ids",
+  f"run --ids {HUGE}": "beyond 64 bits",
   "run --salt 0 --ids 100": "--salt is not hexadecimal",
   f"run --salt '{ODD}' --ids 100": "--salt is not hexadecimal",
   "run --salt ü --ids 100": "--salt is not hexadecimal",

@@ -36,7 +36,7 @@ def test_a_life(run, capsys):
   looked = say(
     capsys, "history", run, "--salt", done["salt"], "--ids", ids()[1], "--json"
   )
-  assert [e["event"] for e in looked] == ["accepted", "complete"]
+  assert [e["event"] for e in looked["entries"]] == ["accepted", "complete"]
   say(capsys, "history", run, "--salt", done["salt"], "--ids", ids()[2], code=2)
 
   (folder / "ids.txt").write_text(f"{ids()[2]}\n{ids()[3]}\n")
@@ -135,7 +135,7 @@ def test_who_asks_is_told_which_samples_and_the_salt_finds_them(run, capsys):
   found = say(
     capsys, "history", run, "--salt", done["salt"], "--ids", *done["ids"], "--json"
   )
-  assert [e["event"] for e in found] == ["accepted", "complete"]
+  assert [e["event"] for e in found["entries"]] == ["accepted", "complete"]
   text = say(capsys, "unlearn", run, "--random", 12, "--seed", 1)
   assert "and 2 more (--json)" in text
 
@@ -272,7 +272,7 @@ BAD = {
   "n > N": (["fit", "store", "--out", "x", "--adapters", "61"], "fewer adapters"),
   "no keys": (["fit", "store", "--out", "x", "--key-policy", "given"], "needs keys"),
   "verify what": (["verify"], "name a run"),
-  "half a question": (["history", "RUN", "--ids", "3"], "go together"),
+  "half a question": (["history", "RUN", "--salt", "00"], "goes with --ids"),
   "too many adapters": (["verify", "RUN", "--adapters", "9"], "give 1 to 8"),
   "no certificate": (
     ["verify", "--certificate", "none.json", "--encodings", "store"],

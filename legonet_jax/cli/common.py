@@ -53,6 +53,13 @@ def counted(number: int, noun: str) -> str:
   return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def named(sources: Sequence[str]) -> str:
+  """The first few paths as text; they may hold anything that a file system allows."""
+  shown = ", ".join(console.one_line(source) for source in sources[:_MOST_SHOWN])
+  more = len(sources) - _MOST_SHOWN
+  return shown + (f" and {more} more (--json)" if more > 0 else "")
+
+
 def show(args: argparse.Namespace, value: Mapping[str, Any], text: str) -> None:
   """Prints a result as JSON or as text."""
   print(json.dumps(value) if args.json else text, flush=True)

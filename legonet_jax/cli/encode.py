@@ -93,7 +93,7 @@ def describe(
   devices: int,
   storage: str,
 ) -> dict[str, Any]:
-  """Everything that a store's bytes depend on; no times, so equal data, equal bytes."""
+  """Everything that a store's arrays depend on, and names for people; no times."""
   how: dict[str, Any] = {
     "encoder": spec.name,
     "size": spec.size,
@@ -113,6 +113,8 @@ def describe(
   }
   if dataset.classes is not None:
     how["classes"] = list(dataset.classes)
+  if dataset.source:
+    how["sources"] = [dataset.source]
   return how
 
 

@@ -59,11 +59,13 @@ def run(args: argparse.Namespace) -> int:
       f" {args.storage}; store float32"
     )
   source = lego.data.embedded.PATH if embedded else args.file
-  how = {
+  how: dict[str, Any] = {
     "encoder": args.encoder,
     "imported": args.file.name,
     "imported_sha256": lego.io.download.sha256_of(source),
   }
+  if not embedded:
+    how["sources"] = [str(args.file.resolve())]
   store = lego.store.make.write_table(args.out, table._replace(encodings=rows), how)
   count, dim = store.encodings.shape
   if args.json:

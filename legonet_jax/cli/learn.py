@@ -109,4 +109,5 @@ def _new_samples(
     encodings=chosen.encodings,
     labels=chosen.labels,
     relearn=relearn,
+    source=str(args.encodings.resolve()),
   )

@@ -56,10 +56,13 @@ def carry_out_command(
     raise errors.ConfigError(f"--wait is {args.wait}; give 0 to {_MOST_SECONDS}")
   key = signed.load_key(args)
   made: list[lego.runs.requests.Request] = []
+  sources: dict[str, list[str]] = {}
 
   def make_once(run: lego.runs.run.Run) -> lego.runs.requests.Request:
     common.tell_environment(run)
     made.append(make(run))
+    # Now, because a compaction that waits may replace the stores afterwards.
+    sources.update(_sources(run, made[-1]))
     return made[-1]
 
   def on_receipt(receipt: lego.runs.service.Receipt) -> None:
@@ -94,6 +97,7 @@ def carry_out_command(
     "salt": receipt.salt,
     "head": session.entries[-1]["hash"],
     **{k: v for k, v in entry.items() if k in _SHOWN},
+    **sources,
     **(more or {}),
   }
   common.show(args, value, _tell(value))
@@ -124,6 +128,7 @@ def _queue(
     "count": len(request.ids),
     "ids": np.sort(request.ids).tolist(),
     "salt": request.salt.hex(),
+    **_sources(run, request),
     **(more or {}),
   }
   try:
@@ -134,6 +139,16 @@ def _queue(
     pass
   common.show(args, value, _tell(value))
   return 0
+
+
+def _sources(
+  run: lego.runs.run.Run, request: lego.runs.requests.Request
+) -> dict[str, list[str]]:
+  """Of a request to forget, the files that may hold its samples when it is done."""
+  if request.kind != "unlearn":
+    return {}
+  ids = lego.core.samples.check_ids(request.ids)
+  return {"sources": lego.runs.sources.find(run, ids)}
 
 
 def _tell_salt(name: str, salt: str) -> None:
@@ -161,5 +176,11 @@ def _tell(value: dict[str, Any]) -> str:
     more = value["count"] - _MOST_IDS
     lines.append(
       f"  ids    {shown}" + (f" and {more} more (--json)" if more > 0 else "")
+    )
+  if value.get("sources"):
+    noun = "sample" if value["count"] == 1 else "samples"
+    lines.append(
+      f"  files outside of the run may still hold the {noun}:"
+      f" {common.named(value['sources'])}"
     )
   return "\n".join(lines)

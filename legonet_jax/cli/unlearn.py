@@ -18,7 +18,7 @@ every checkpoint that saw them is gone. After a crash the next command finishes 
 Keep the salt, which is printed before the work begins: the journal names samples only
 by salted hashes, and `legonet history RUN --salt SALT --ids ID` shows that the request
 was carried out. While a request waits, `legonet status RUN --salts` prints its salt
-again.
+again; later the owner of the run's key can ask without it.
 
 examples:
   legonet unlearn run --ids 17 42

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 import pathlib
 from typing import Any
 
@@ -107,7 +108,12 @@ def run(args: argparse.Namespace) -> int:
     if key is not None:
       data = lego.runs.attest.sign_certificate(key, certificate)
     out = _write(args, certificate, data)
-  return _report(args, checks, out)
+  if report.sources:
+    common.note(
+      "files outside of the run may still hold forgotten samples:"
+      f" {common.named(report.sources)}"
+    )
+  return _report(args, checks, out, report.sources)
 
 
 def _since(
@@ -242,12 +248,14 @@ def _report(
   args: argparse.Namespace,
   checks: list[lego.runtime.checks.Check],
   out: pathlib.Path | None,
+  sources: Sequence[str] = (),
 ) -> int:
   passed = all(check.passed for check in checks)
   value = {
     "passed": passed,
     "checks": [check._asdict() for check in checks],
     "certificate": str(out) if out else None,
+    "sources": list(sources),
   }
   lines = [f"{'ok  ' if c.passed else 'FAIL'}  {c.name:10} {c.detail}" for c in checks]
   if out:

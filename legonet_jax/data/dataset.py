@@ -32,6 +32,7 @@ class Dataset(NamedTuple):
     read: `read(start, stop)` gives the images [stop - start, H, W, 3] of these rows.
     fingerprint: a sha256 of ids, labels, splits and images.
     classes: the names of the labels 0 ... C - 1, or None if they are unknown.
+    source: the absolute path of the user's file or folder that holds the images, or "".
   """
 
   name: str
@@ -41,6 +42,7 @@ class Dataset(NamedTuple):
   read: Reader
   fingerprint: str
   classes: tuple[str, ...] | None = None
+  source: str = ""
 
 
 def make_dataset(
@@ -140,7 +142,7 @@ def take(dataset: Dataset, split: str | None, limit: int | None) -> Dataset:
 
   columns = dataset.ids[rows], dataset.labels[rows], dataset.split[rows]
   print_ = fingerprint(*columns, dataset.fingerprint.encode())
-  return Dataset(dataset.name, *columns, read, print_, dataset.classes)
+  return Dataset(dataset.name, *columns, read, print_, dataset.classes, dataset.source)
 
 
 def fingerprint(

@@ -71,7 +71,7 @@ def load_folder(path: PathLike, size: int) -> Dataset:
     return np.stack([read_image(file, size) for file in rows[start:stop]])
 
   print_ = fingerprint(*columns, content.digest())
-  return Dataset(path.name, *columns, read, print_, named)
+  return Dataset(path.name, *columns, read, print_, named, str(path.resolve()))
 
 
 def id_of(relative: pathlib.Path) -> int:

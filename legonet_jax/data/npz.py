@@ -25,7 +25,8 @@ def load_npz(path: PathLike) -> Dataset:
   arrays = read_arrays(path, "images")
   columns = arrays["labels"], arrays["ids"], arrays["split"]
   classes = read_classes(path.name, arrays)
-  return make_dataset(path.name, arrays["images"], *columns, classes)
+  dataset = make_dataset(path.name, arrays["images"], *columns, classes)
+  return dataset._replace(source=str(path.resolve()))
 
 
 def read_arrays(

@@ -11,6 +11,7 @@ from . import (
   journal as journal,
   key_files as key_files,
   layout as layout,
+  lookup as lookup,
   migrate as migrate,
   repair as repair,
   requests as requests,
@@ -19,6 +20,7 @@ from . import (
   service as service,
   session as session,
   signing as signing,
+  sources as sources,
   tombstones as tombstones,
   verify as verify,
 )

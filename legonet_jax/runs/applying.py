@@ -1,5 +1,6 @@
 """From one checkpoint to the next: a batch of requests, each adapter trained once."""
 
+import itertools
 import pathlib
 import time
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from legonet_jax.runs.run import Run
 from legonet_jax.runs.session import Session
 from legonet_jax.runtime.callbacks import OnStep, Progress
 from legonet_jax.runtime.environment import environment
-from legonet_jax.store import rows as store_rows
+from legonet_jax.store import read as store_read, rows as store_rows
 
 _NONE = np.zeros(0, np.int64)
 
@@ -230,7 +231,8 @@ def _land(run: Run, name: str, request: Request, stores: list[str]) -> list[str]
     request.ids,
     np.full(len(request.ids), dataset_lib.TRAIN, np.uint8),
   )
-  store_rows.land(run.layout.learned / name, rows, run.cfg.encoder, run.classes)
+  sources = [request.source] if request.source else []
+  _land_rows(run, name, rows, sources)
   return [*stores, f"learned/{name}"]
 
 
@@ -238,11 +240,20 @@ def _merge_stores(run: Run, name: str) -> list[str]:
   """Merges the run's rows in the stores that it owns into one store; all stores."""
   own = [s for s in run.manifest.stores if not pathlib.Path(s).is_absolute()]
   others = [s for s in run.manifest.stores if s not in own]
-  root, ids = run.layout.root, run.state.ids
-  parts = [store_rows.read(rows_lib.resolve(root, s), ids) for s in own]
+  paths = [rows_lib.resolve(run.layout.root, s) for s in own]
+  parts = [store_rows.read(path, run.state.ids) for path in paths]
   parts = [part for part in parts if len(part.ids)]
   if not parts:
     return others
-  merged = store_rows.merge(parts)
-  store_rows.land(run.layout.learned / name, merged, run.cfg.encoder, run.classes)
+  named = [store_read.open_store(path).meta.get("sources", ()) for path in paths]
+  sources = list(dict.fromkeys(itertools.chain(*named)))
+  _land_rows(run, name, store_rows.merge(parts), sources)
   return [*others, f"learned/{name}"]
+
+
+def _land_rows(
+  run: Run, name: str, rows: store_rows.StoreRows, sources: list[str]
+) -> None:
+  """Writes rows to a store of the run's own."""
+  place = run.layout.learned / name
+  store_rows.land(place, rows, run.cfg.encoder, run.classes, sources)

@@ -10,6 +10,7 @@ maker can read a request file, and it is shredded once its samples are forgotten
 
 import io
 import json
+import os
 import pathlib
 import re
 import secrets
@@ -46,6 +47,7 @@ class Request(NamedTuple):
     store: a store to learn `ids` from, which stays where it is ("": the run's stores).
     encodings: [m, d] rows to learn that are in no store; they are copied into the run.
     labels: [m] their labels.
+    source: the path of the file that `encodings` are from, if there is one.
   """
 
   kind: Kind
@@ -57,6 +59,7 @@ class Request(NamedTuple):
   store: str = ""
   encodings: NDArray[np.floating] | None = None
   labels: NDArray[np.int32] | None = None
+  source: str = ""
 
 
 def make(kind: Kind, ids: ArrayLike | None = None, **rest: Any) -> Request:
@@ -99,6 +102,7 @@ def drop(
     "defer_over": request.defer_over,
     "relearn": request.relearn,
     "store": request.store,
+    "source": os.path.abspath(request.source) if request.source else "",
   }
   arrays: dict[str, NDArray[Any]] = {
     "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
@@ -165,9 +169,11 @@ def read(folder: pathlib.Path, name: str) -> Request:
       store=str(head["store"]),
       encodings=arrays.get("encodings"),
       labels=arrays.get("labels"),
+      source=str(head.get("source", "")),
     )
     sound = request.kind in KINDS and request.ids.ndim == 1 and len(request.salt) == 32
     sound = sound and request.ids.dtype == np.int64
+    sound = sound and (not request.source or os.path.isabs(request.source))
     sound = sound and (request.encodings is None) == (request.labels is None)
   except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
     sound = False

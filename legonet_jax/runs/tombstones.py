@@ -44,6 +44,11 @@ def open_key(path: pathlib.Path, entries: Sequence[dict[str, Any]]) -> bytes:
   """
   if not any("key" in entry for entry in entries):
     return make_key(path)  # an earlier version made this run, without marks
+  return current_key(path, entries)
+
+
+def current_key(path: pathlib.Path, entries: Sequence[dict[str, Any]]) -> bytes:
+  """As `open_key`, without making a key for a run that has none."""
   key = read_key(path)
   if not is_current(key, entries):
     raise errors.RunError(
@@ -119,3 +124,17 @@ def all_marks(entries: Sequence[dict[str, Any]], more: Iterable[str] = ()) -> Ma
     marks.update(entry.get("forgotten", ()))
     marks.difference_update(entry.get("relearned", ()))
   return frozenset(marks | set(more))
+
+
+def find_entries(
+  key: bytes, entries: Sequence[dict[str, Any]], ids: Ids
+) -> list[dict[str, Any] | None]:
+  """The newest journal entry that forgot each of `ids` [m], or None."""
+  newest = {m: entry for entry in entries for m in entry.get("forgotten", ())}
+  return [newest.get(m) for m in mark(key, ids)]
+
+
+def marks_all(key: bytes, entries: Sequence[dict[str, Any]]) -> bool:
+  """Whether everything that the run has forgotten is marked under this key."""
+  name = key_name(key)
+  return all(e.get("key") == name for e in entries if e["event"] == "complete")

@@ -9,6 +9,7 @@ A run may be verified while a process works on it: then its last good state is j
 and the files of that process do not count as leftovers.
 """
 
+from collections.abc import Sequence
 import pathlib
 import time
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from legonet_jax.runs import (
   journal,
   layout as layout_lib,
   run as run_lib,
+  sources as sources_lib,
 )
 from legonet_jax.runs.certificate import Certificate
 from legonet_jax.runs.layout import Layout
@@ -39,10 +41,17 @@ _TRIES, _PAUSE = 20, 0.25
 
 
 class Report(NamedTuple):
-  """All checks, and the certificate; None if there was no state to make it from."""
+  """What a verification has found.
+
+  Attributes:
+    checks: all checks.
+    certificate: None if there was no state to make it from.
+    sources: files outside of the run that may still hold forgotten samples.
+  """
 
   checks: list[Check]
   certificate: Certificate | None
+  sources: Sequence[str] = ()
 
   @property
   def passed(self) -> bool:
@@ -57,6 +66,7 @@ class _Look(NamedTuple):
   run: Run | None
   samples: Samples | None
   tip: str
+  sources: Sequence[str] = ()
 
 
 def verify(
@@ -76,7 +86,7 @@ def verify(
     progress: called with (samples passed, samples in all).
   """
   path = pathlib.Path(path)
-  checks, run, samples, tip = _look_steadily(path, head)
+  checks, run, samples, tip, sources = _look_steadily(path, head)
   if run is None:
     return Report(checks, None)
   made = certificate_lib.make(
@@ -84,17 +94,17 @@ def verify(
   )
   checks.append(_masks(run, made))
   if samples is None:
-    return Report(checks, made)
+    return Report(checks, made, sources)
   chosen = choose(run.cfg, adapters, full)
   try:
     keys = layout_lib.read_keys(run.layout, run.cfg)
     checks += certificate_lib.recheck(made, samples, keys, chosen, progress)
   except (errors.RunError, errors.SampleError) as e:
     checks.append(Check("keys", False, str(e)))
-    return Report(checks, None)
+    return Report(checks, None, sources)
   made["trained_again"] = chosen.tolist()
   made["checks"] = [check._asdict() for check in checks]
-  return Report(checks, made)
+  return Report(checks, made, sources)
 
 
 def _look_steadily(path: pathlib.Path, head: str) -> _Look:
@@ -169,7 +179,8 @@ def _look(layout: Layout, head: str, busy: str) -> _Look:
     samples = None
   if entries:
     checks += inventory.check_stores(run, entries, busy)
-  return _Look(checks, run, samples, tip)
+  forgot = any(entry.get("forgotten") for entry in entries)
+  return _Look(checks, run, samples, tip, sources_lib.find(run) if forgot else ())
 
 
 def choose(cfg: LegoConfig, adapters: int, full: bool) -> NDArray[np.intp]:

@@ -7,8 +7,8 @@
     seals.npy       [N, 32] uint8 and
     salts.npy       [N, 16] uint8, by which a changed row is found (see `seals`)
     erased.marks    which ids were erased, if any were (see `marks`)
-    meta.json       how it was made, the names of its classes if they are known, and the
-                    sha256 of each array
+    meta.json       how it was made, the names of its classes and the absolute paths of
+                    its sources if they are known, and the sha256 of each array
 
 An erased row (see `erase`) has the id and label -1, and zeros in all else but its seal;
 `open_store` leaves it out.
@@ -96,6 +96,8 @@ def check_meta(file: pathlib.Path, meta: Mapping[str, Any]) -> None:
     "erased": type(erased) is int and erased >= 0,
     "size": type(meta.get("size", 0)) is int,
     "classes": isinstance(meta.get("classes", []), list),
+    "sources": untrusted.is_a(meta.get("sources", []), list)
+    and all(os.path.isabs(path) for path in meta.get("sources", [])),
   }
   for key in ("encoder", "weights_sha256", "resize", "compute"):
     sound[key] = isinstance(meta.get(key, ""), str)

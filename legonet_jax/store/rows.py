@@ -4,6 +4,7 @@ Labels are matched by class name: 1 may be "dog" in one store and "cat" in anoth
 labels are translated into the numbers of the run that reads them.
 """
 
+from collections.abc import Sequence
 import pathlib
 from typing import Any, NamedTuple
 
@@ -74,7 +75,11 @@ def renumber(
 
 
 def land(
-  path: pathlib.Path, rows: StoreRows, encoder: str, classes: Classes = None
+  path: pathlib.Path,
+  rows: StoreRows,
+  encoder: str,
+  classes: Classes = None,
+  sources: Sequence[str] = (),
 ) -> None:
   """Writes rows to a new store, durable when this returns; may be repeated."""
   durable.shred_tree(path)
@@ -86,6 +91,8 @@ def land(
   }
   if classes is not None:
     how["classes"] = list(classes)
+  if sources:
+    how["sources"] = list(sources)
   durable.make_folder(path.parent)
   shape = (rows.encodings.shape[0], rows.encodings.shape[1])
   writer = write.start(path, how, shape, rows.encodings.dtype.name)

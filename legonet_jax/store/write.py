@@ -24,7 +24,7 @@ from legonet_jax.store.read import Encodings, open_store
 
 _ADDED = ("version", "sha256", "erased")
 # Names for people, not compared: files may be renamed, and their sha256 is compared.
-_NAMES = ("weights", "dataset", "imported")
+_NAMES = ("weights", "dataset", "imported", "sources")
 
 
 class Writer(NamedTuple):
