@@ -8,7 +8,7 @@ import pytest
 from run_world import ENCODINGS, IDS, LABELS, do, erase, refit_digest, snapshot, unlearn
 
 from legonet_jax import errors
-from legonet_jax.io import untrusted
+from legonet_jax.io import hashing, untrusted
 from legonet_jax.runs import create as create_lib, verify as verify_lib
 from legonet_jax.store import read as store_read, rows as store_rows, seals
 
@@ -55,7 +55,7 @@ def change(store, name, row, value):
 def write_meta(store, edit):
   meta = json.loads((store / "meta.json").read_text())
   edit(meta["sha256"])
-  (store / "meta.json").write_text(json.dumps(meta))
+  (store / "meta.json").write_bytes(hashing.to_text(meta))
 
 
 def sum_up(store):

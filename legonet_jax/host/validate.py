@@ -26,9 +26,18 @@ def validate(arrays: Mapping[str, Any], cfg: LegoConfig, old: bool = False) -> N
     old: whether they are of an earlier version, whose weights were other numbers.
   """
   found = {name: np.asarray(array) for name, array in arrays.items()}
-  found.pop("chunks", None)  # of version 0.3, which nothing reads
+  chunks = found.pop("chunks", None)  # of version 0.3, which nothing reads
   for wrong in _faults(found, cfg, old):
     raise errors.DataError(f"the arrays are not those of a state: {wrong}")
+  if chunks is not None and not old and not _are_chunks(chunks, cfg, found["ids"]):
+    raise errors.DataError("the arrays are not those of a state: other chunks")
+
+
+def _are_chunks(chunks: NDArray[Any], cfg: LegoConfig, ids: NDArray[Any]) -> bool:
+  """Whether these are the sizes of the 256 chunks into which version 0.3 cut a set."""
+  first = (ids_lib.hash_ids(cfg.seed, ids) >> np.uint64(56)).astype(np.intp)
+  wanted = np.bincount(first, minlength=256).astype(np.int64)
+  return chunks.dtype == wanted.dtype and np.array_equal(chunks, wanted)
 
 
 def shapes(cfg: LegoConfig, dim: int, count: int) -> dict[str, tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 from . import (
   download as download,
   durable as durable,
+  exact as exact,
   files as files,
   hashing as hashing,
   lock as lock,

@@ -47,15 +47,20 @@ def sign_certificate(private: Any, certificate: Certificate) -> bytes:
 def sign_head(private: Any, run: Run, entries: list[journal.Entry]) -> bytes:
   """The head of a run's journal in a signed envelope, as JSON text."""
   last = entries[-1]
-  predicate = {
-    "entries": len(entries),
+  claims = claims_about(run, last)
+  return signing.sign(
+    private, "legonet-jax journal", last["hash"], signing.JOURNAL_HEAD, claims
+  )
+
+
+def claims_about(run: Run, last: journal.Entry) -> dict[str, Any]:
+  """The claims of a signed head about a run whose journal ends in `last`."""
+  return {
+    "entries": last["seq"] + 1,
     "time": last["time"],
     "digest": run.manifest.digest,
     "samples": len(run.state.ids),
   }
-  return signing.sign(
-    private, "legonet-jax journal", last["hash"], signing.JOURNAL_HEAD, predicate
-  )
 
 
 def read(path: PathLike, public: Any | None) -> Attested:

@@ -31,7 +31,7 @@ from legonet_jax.io import durable, hashing, untrusted
 from legonet_jax.runs import journal
 from legonet_jax.runtime.callbacks import OnStep
 
-_MANIFEST, _STATE, _RETAINED = "manifest.json", "state", "retained.npy"
+MANIFEST, STATE, RETAINED = "manifest.json", "state", "retained.npy"
 _MAKING = ".making"
 _BLOCK = 4096
 _NUMBER = re.compile(r"[0-9]{8}")
@@ -102,15 +102,14 @@ def save(
   try:
     making.mkdir()
     _require_room(making, arrays)
-    with _quiet():
-      _checkpointer().save((making / _STATE).absolute(), arrays)
+    save_arrays(making / STATE, arrays)
     on_step("arrays written")
     buffer = io.BytesIO()
     np.save(buffer, state.ids, allow_pickle=False)
-    (making / _RETAINED).write_bytes(buffer.getvalue())
+    (making / RETAINED).write_bytes(buffer.getvalue())
     value = {**manifest._asdict(), "files": durable.hashes_of(making)}
     sealed = {**value, "sha256": hashing.sha256_of_json(value)}
-    (making / _MANIFEST).write_bytes(hashing.to_text(sealed))
+    (making / MANIFEST).write_bytes(hashing.to_text(sealed))
     durable.sync_tree(making)
   except Exception as e:  # orbax wraps system errors in many types
     durable.shred_tree(making)
@@ -122,6 +121,12 @@ def save(
   on_step("checkpoint written")
   making.rename(final)
   durable.sync_folder(folder)
+
+
+def save_arrays(path: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None:
+  """Writes arrays into a new folder, as orbax stores them."""
+  with _quiet():
+    _checkpointer().save(path.absolute(), arrays)
 
 
 def read_manifest(path: pathlib.Path) -> Manifest:
@@ -149,7 +154,7 @@ def load(
       f"checkpoint {path} has the number of another one in its manifest; remove it"
     )
   found = durable.hashes_of(path)
-  del found[_MANIFEST]
+  del found[MANIFEST]
   for name in sorted({*found, *value["files"]}):
     if found.get(name) != value["files"].get(name):
       what = "is missing" if name not in found else "has changed"
@@ -159,7 +164,7 @@ def load(
       )
   try:
     with _quiet():
-      arrays = _checkpointer().restore((path / _STATE).absolute())
+      arrays = _checkpointer().restore((path / STATE).absolute())
     same = np.array_equal(arrays["settings"], fingerprint(cfg))
     state = from_arrays(arrays, cfg)
   except Exception as e:  # orbax raises many types, some with messages of many lines
@@ -196,7 +201,7 @@ def load(
 def read_retained(path: pathlib.Path) -> Ids | None:
   """The retained ids of a checkpoint that may be damaged; None if they are unusable."""
   try:
-    ids = untrusted.read_npy(path / _RETAINED, follow=False)
+    ids = untrusted.read_npy(path / RETAINED, follow=False)
   except (OSError, errors.LegoError):
     return None
   sound = ids.ndim == 1 and ids.dtype == np.int64
@@ -213,7 +218,7 @@ def remove_others(folder: pathlib.Path, number: int, on_step: OnStep) -> None:
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
   try:
-    value = untrusted.read_json(path / _MANIFEST, follow=False)
+    value = untrusted.read_json(path / MANIFEST, follow=False)
     sound = value.pop("sha256") == hashing.sha256_of_json(value)
     older = {*Manifest._field_defaults} - value.keys()
     wanted = {name: kind for name, kind in _KINDS.items() if name not in older}
@@ -222,7 +227,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     sound = False
   if not sound:
     raise errors.RunError(
-      f"checkpoint {path} is damaged: {_MANIFEST} is missing or has changed; `legonet"
+      f"checkpoint {path} is damaged: {MANIFEST} is missing or has changed; `legonet"
       " repair` makes it again from the encoding stores"
     )
   return dict(value)

@@ -11,10 +11,10 @@ import pathlib
 import numpy as np
 
 from legonet_jax import errors
-from legonet_jax.io import lock, untrusted
+from legonet_jax.io import exact, lock
 from legonet_jax.runs import (
-  attest,
   checkpoint,
+  exact as exact_lib,
   journal,
   requests as requests_lib,
   rows as rows_lib,
@@ -22,11 +22,16 @@ from legonet_jax.runs import (
 )
 from legonet_jax.runs.run import Run
 from legonet_jax.runtime.checks import Check
-from legonet_jax.store import erase, format, marks, read as store_read
+from legonet_jax.store import (
+  erase,
+  exact as store_exact,
+  format,
+  marks,
+  read as store_read,
+)
 
 _ARRAYS = (*format.ARRAYS, format.SEALS, format.SALTS)
 _STORE_FILES = {format.META, marks.FILE, *(f"{name}.npy" for name in _ARRAYS)}
-_MAX_LOCK = 20
 
 
 def check_files(run: Run, entries: list[journal.Entry], busy: str) -> Check:
@@ -48,9 +53,12 @@ def check_files(run: Run, entries: list[journal.Entry], busy: str) -> Check:
   stray = _stray_files(run, settled)
   if stray:
     return Check("leftovers", False, f"{stray[0]} does not belong to the run")
-  changed = _changed_files(run, entries)
+  changed = exact_lib.find_fault(run, entries)
   if changed:
     return Check("leftovers", False, f"{changed} has other contents than it should")
+  tagged = exact.find_tagged(layout.root)
+  if tagged:
+    return Check("leftovers", False, _tags(tagged))
   return Check("leftovers", True, "no other checkpoint, request or file")
 
 
@@ -69,50 +77,8 @@ def _stray_files(run: Run, settled: set[str]) -> list[pathlib.Path]:
   return stray + [p for p in sorted(layout.root.iterdir()) if p.name not in expected]
 
 
-def _changed_files(run: Run, entries: list[journal.Entry]) -> str:
-  """The name of a file with unexpected contents, or ""."""
-  layout = run.layout
-  for name, sha256 in entries[0].get("files", {}).items():
-    path = layout.root / name
-    if not path.is_file() or untrusted.sha256_of(path) != sha256:
-      return str(path)
-  for name in (lock.WORK, lock.QUEUE):
-    if not _is_lock(layout.root / name):
-      return str(layout.root / name)
-  if layout.forgotten_key.exists():
-    try:
-      tombstones.read_key(layout.forgotten_key)
-    except errors.RunError:
-      return str(layout.forgotten_key)
-  for path in (layout.certificate, layout.head):
-    if path.exists() and not _is_statement(path, run, entries):
-      return str(path)
-  return ""
-
-
-def _is_statement(path: pathlib.Path, run: Run, entries: list[journal.Entry]) -> bool:
-  """Whether a file is a certificate or signed head of this run, and nothing else."""
-  most = 10_000 + 800 * run.cfg.num_adapters + len(str(entries[0])) * 4
-  if path.stat().st_size > most:
-    return False
-  try:
-    found = attest.read(path, None)
-  except errors.LegoError:
-    return False
-  if found.certificate is not None:
-    return found.certificate.get("digest") == run.manifest.digest
-  return found.head in {entry["hash"] for entry in entries}
-
-
-def _is_lock(path: pathlib.Path) -> bool:
-  """Whether a lock file holds a process number and nothing else."""
-  if not path.exists() or path.stat().st_size > _MAX_LOCK:
-    return not path.exists()
-  try:
-    text = untrusted.read_bytes(path, follow=False, limit=_MAX_LOCK)
-  except PermissionError:  # another user's; too small to hide anything in
-    return True
-  return not text or text.isdigit()
+def _tags(path: pathlib.Path) -> str:
+  return f"{path} has extended attributes; remove them: setfattr -x NAME {path}"
 
 
 def check_stores(
@@ -148,7 +114,7 @@ def _store_problem(
 ) -> str:
   """A description of the fault of a store, or ""."""
   other = {p.name for p in path.iterdir()} - _STORE_FILES
-  if lock.WORK in other and _is_lock(path / lock.WORK):
+  if lock.WORK in other and exact_lib.is_lock(path / lock.WORK):
     other.discard(lock.WORK)
   at_work = bool(busy or lock.holder(path))
   if other and not at_work:
@@ -159,11 +125,12 @@ def _store_problem(
     if at_work:  # rows are being erased, and the sums are written after them
       return ""
     raise
-  marks.read(path)  # raises if the file holds anything else than marks
-  raw = untrusted.read_npy(path / "ids.npy", follow=False)
-  erased = int(np.sum(raw < 0))
-  if erased != store.meta.get("erased", 0) and not at_work:
-    return f"{path} has {erased} erased rows, not {store.meta.get('erased', 0)}"
+  fault = "" if at_work else store_exact.find_fault(path, store.meta)
+  if fault:
+    return fault
+  tagged = exact.find_tagged(path)
+  if tagged:
+    return _tags(tagged)
   if record is None or at_work:
     return ""
   now = erase.record(path)

@@ -154,7 +154,7 @@ def append(
   entry: Entry = {"seq": len(entries), "time": now, "event": event, **values}
   entry["prev"] = entries[-1]["hash"] if entries else _START
   entry["hash"] = hash_of(entry)
-  line = json.dumps(entry, sort_keys=True).encode() + b"\n"
+  line = line_of(entry)
   if not entries:
     # Written whole or not at all: a folder with an empty journal could neither be
     # opened as a run nor fitted again.
@@ -163,6 +163,11 @@ def append(
     _append(path, line)
   entries.append(entry)
   return entry
+
+
+def line_of(entry: Entry) -> bytes:
+  """The line of an entry in the file."""
+  return json.dumps(entry, sort_keys=True).encode() + b"\n"
 
 
 def _append(path: pathlib.Path, line: bytes) -> None:

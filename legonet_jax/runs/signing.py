@@ -108,9 +108,7 @@ def sign(
   }
   name = "what is to be signed"
   try:
-    payload = json.dumps(
-      statement, sort_keys=True, separators=(",", ":"), allow_nan=False
-    ).encode()
+    payload = payload_of(statement)
   except (TypeError, ValueError, RecursionError) as e:
     raise _unreadable(name, f"it is not JSON ({e})") from None
   _parse_statement(payload, predicate_type, name)
@@ -126,6 +124,13 @@ def sign(
     ],
   }
   return hashing.to_text(envelope)
+
+
+def payload_of(statement: Mapping[str, Any]) -> bytes:
+  """The bytes of a statement, as they are signed."""
+  return json.dumps(
+    statement, sort_keys=True, separators=(",", ":"), allow_nan=False
+  ).encode()
 
 
 def is_envelope(data: bytes) -> bool:

@@ -31,8 +31,7 @@ Marks = frozenset[str]
 def make_key(path: pathlib.Path) -> bytes:
   """The key in `path`; makes a new one if there is none."""
   if not path.exists():
-    text = secrets.token_hex(_BYTES) + "\n"
-    durable.write(path, text.encode(), mode=0o600)
+    durable.write(path, text_of(secrets.token_bytes(_BYTES)), mode=0o600)
   return read_key(path)
 
 
@@ -89,6 +88,11 @@ def read_key(path: pathlib.Path) -> bytes:
       " has forgotten; restore it from a copy, or go on without it: `legonet repair`"
     )
   return key
+
+
+def text_of(key: bytes) -> bytes:
+  """The contents of the file of a key."""
+  return key.hex().encode() + b"\n"
 
 
 def key_name(key: bytes) -> str:

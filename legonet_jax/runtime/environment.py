@@ -9,12 +9,18 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 
 import jax
 
 from legonet_jax.runtime import flags, machine
 
 _NOT_IN_BITS = ("python",)
+# The names of all entries that any machine has.
+NAME = re.compile(
+  "jax|jaxlib|optax|numpy|scipy|platform|device|machine|processor|cpu_threads|xla_flags"
+  "|python|backend|driver|compiler_options|(nvidia|jax-cuda)[a-z0-9-]*"
+)
 
 
 def environment() -> dict[str, str]:

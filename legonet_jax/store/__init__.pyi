@@ -1,5 +1,6 @@
 from . import (
   erase as erase,
+  exact as exact,
   format as format,
   leftovers as leftovers,
   make as make,

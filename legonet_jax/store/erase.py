@@ -57,11 +57,13 @@ def erase(
     if raw.dtype != np.int64 or raw.ndim != 1:
       raise errors.StoreError(f"{path / 'ids.npy'} is damaged; restore the store")
     live = np.flatnonzero(raw >= 0)
-    rows = np.union1d(live[choose(raw[live])], _find_half_erased(path, raw))
+    chosen = live[choose(raw[live])]
+    rows = np.union1d(chosen, _find_half_erased(path, raw))
     count = len(rows)
     if again:
       rows = np.union1d(rows, np.flatnonzero(raw < 0))
-    marks.add(path, raw[rows][raw[rows] >= 0], int(meta.get("erased", 0)))
+    # Not those half erased: they were marked before, and their ids may be torn.
+    marks.add(path, raw[chosen], int(meta.get("erased", 0)))
     _overwrite(path / "encodings.npy", rows, 0)
     on_step("encoding overwritten")
     _overwrite(path / "labels.npy", rows, _ERASED_LABEL)

@@ -81,6 +81,11 @@ def add(path: pathlib.Path, ids: Ids, erased: int) -> None:
     os.close(handle)
 
 
+def is_whole(path: pathlib.Path) -> bool:
+  """Whether a store's file of marks ends with a whole mark."""
+  return ((path / FILE).stat().st_size - _HEAD) % _MARK == 0
+
+
 def read(path: pathlib.Path) -> tuple[bytes, dict[str, None]]:
   """The head of a store's file of marks, or b"" without one, and the marks in order.
 
