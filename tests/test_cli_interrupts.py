@@ -11,6 +11,7 @@ from cli_world import (
   say,
 )
 from conftest import ids
+import pytest
 from run_world import ROOT, completions, refit_digest
 
 from legonet_jax.cli import main as cli
@@ -35,6 +36,46 @@ def test_an_interrupted_fit_goes_on(run, capsys, monkeypatch):
   digests = [run_lib.load(p).manifest.digest for p in (run, folder / "again")]
   assert digests[0] == digests[1]
   assert refit_digest(ids()) != digests[0]  # another optimiser than the tests' own
+
+
+CTRL_C = """
+import runpy, signal, sys
+name, way, sys.argv = sys.argv[1], sys.argv[2], ["legonet", *sys.argv[3:]]
+
+class Ignored:
+  def __del__(self):
+    signal.raise_signal(signal.SIGINT)
+
+class Finder:
+  def find_spec(self, wanted, *_):
+    if wanted == name:
+      sys.meta_path.remove(self)
+      Ignored() if way == "ignored" else signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+runpy.run_module("legonet_jax", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+  ("name", "way"),
+  [
+    ("argparse", "raised"),
+    ("numpy", "raised"),
+    ("tqdm", "raised"),
+    ("jax", "raised"),
+    ("numpy", "ignored"),
+    ("jax", "ignored"),
+  ],
+)
+def test_ctrl_c_during_the_imports_is_one_line(name, way):
+  """Python ignores an exception where it destroys an object, and prints it; C++ modules
+  that are interrupted by one end in other errors or in a crash.
+  """
+  code = [sys.executable, "-c", CTRL_C, name, way, "doctor"]
+  done = subprocess.run(code, capture_output=True, text=True)
+  assert re.fullmatch("legonet: interrupted, nothing .*\n", done.stderr)
+  assert done.returncode == 130
 
 
 def test_accepted_requests_are_finished_by_whatever_comes_next(

@@ -5,6 +5,8 @@ import fcntl
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
 import time
 
@@ -26,9 +28,8 @@ from run_world import (
 
 from legonet_jax import errors
 from legonet_jax.cli import main as cli
-from legonet_jax.io import lock
+from legonet_jax.io import arrays, lock
 from legonet_jax.runs import (
-  checkpoint,
   requests as requests_lib,
   run as run_lib,
   service,
@@ -170,8 +171,37 @@ def test_orbax_errors_are_one_line(path, monkeypatch, capsys):
     def restore(self, *_):
       raise ValueError("first line\nsecond line\n" + "x" * 5000)
 
-  monkeypatch.setattr(checkpoint, "_checkpointer", Broken)
+  monkeypatch.setattr(arrays, "_checkpointer", Broken)
   assert cli.main(["status", str(path)]) == 2
   err = capsys.readouterr().err
   assert err.count("\n") == 1
   assert len(err) < 600
+
+
+SHORT_OF_ROOM = """
+import resource, sys
+from legonet_jax.cli import main
+from legonet_jax.runs import checkpoint
+
+def limit(*_):
+  most = int(sys.argv[1])
+  resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+checkpoint._require_room = limit
+sys.exit(main.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("most", [0, 500, 1000])  # metadata fits into the last two
+def test_a_disk_that_fails_under_orbax_is_one_line(path, most):
+  """Each of its threads, and each of its writes, told of the failure at length."""
+  requests_lib.drop(Layout(path), unlearn(IDS[5:6]))
+  command = [sys.executable, "-c", SHORT_OF_ROOM, str(most), "heal", str(path)]
+  quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+  done = subprocess.run(command, capture_output=True, text=True, env=quiet)
+  assert done.returncode == 2
+  assert done.stderr.count("\n") == 1
+  assert "cannot save a checkpoint" in done.stderr
+  assert "(File too large)" in done.stderr
+  run, _ = do(path)
+  assert IDS[5] not in run.state.ids

@@ -19,6 +19,13 @@ def blocks(language):
   return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+def test_no_page_has_a_number_that_is_yet_to_come():
+  """Pages are written with capitals in place of what is to be measured."""
+  for page in (ROOT / "docs").glob("*.md"):
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    assert not re.findall(r"^[A-Z_]{4,}$|\b[A-Z]{4,}[0-9A-Z]* (?:s|ms)\b", text, re.M)
+
+
 def test_the_ten_lines_of_api_run_as_written():
   code = next(block for block in blocks("python") if "lego.fit" in block)
   small = code.replace("num_adapters=1000", "num_adapters=20")

@@ -18,7 +18,12 @@ from run_world import (
 )
 
 from legonet_jax.cli import main as cli
-from legonet_jax.runs import journal, run as run_lib, verify as verify_lib
+from legonet_jax.runs import (
+  certificate as certificate_lib,
+  journal,
+  run as run_lib,
+  verify as verify_lib,
+)
 from legonet_jax.store import rows as store_rows
 
 
@@ -220,3 +225,27 @@ def test_journal_entries_without_their_fields_are_one_line_and_no_traceback(
       assert capsys.readouterr().err.count("\n") == 1
     assert "journal" in verdict(path, capsys)
     (path / "journal.jsonl").write_bytes(keep)
+
+
+FORGED = {
+  "weights": ["0" * 64] * 8,
+  "samples": 10**6,
+  "journal": "0" * 64,
+  "classes": ["secret"],
+  "environment": {"note": "secret"},
+  "portable": None,
+  "note": "secret",
+  "trained_again": "all of them, honestly",
+  "checks": [{"name": "secret", "passed": False, "detail": ""}],
+}
+
+
+@pytest.mark.parametrize("field", FORGED)
+def test_a_certificate_in_the_run_may_claim_only_what_verify_finds(path, field, capsys):
+  """The digest and the seal are right, and the rest is made up."""
+  assert not verdict(path, capsys, "--full")
+  file = path / "certificate.json"
+  value = json.loads(file.read_text())
+  assert not verdict(path, capsys)
+  file.write_bytes(certificate_lib.seal({**value, field: FORGED[field]}))
+  assert verdict(path, capsys) == ["leftovers"]

@@ -68,6 +68,43 @@ def test_verify_gives_its_verdict_beside_a_process_at_work(path, capsys):
   assert not [v for v in verdicts if v[1]]
 
 
+@pytest.mark.parametrize(
+  "name",
+  [
+    ".certificate.json",  # of a killed `verify --full`
+    ".head.json",  # of a killed `unlearn --sign-key`
+    f"requests/.{7:020d}-0123456789abcdef.npz",  # of a killed `unlearn`
+  ],
+)
+def test_verify_removes_what_a_killed_command_left_half_written(path, capsys, name):
+  left = path / f"{name}.0123456789ab"
+  left.write_bytes(b'{"checks": [{"det')
+  assert cli.main(["verify", str(path), "--full"]) == 0
+  assert not capsys.readouterr().err
+  assert not left.exists()
+
+
+def test_half_written_files_that_verify_may_not_remove_are_named_with_the_cure(path):
+  left = path / ".certificate.json.0123456789ab"
+  left.write_bytes(b"")
+  (check,) = [c for c in verify_lib.verify(path).checks if not c.passed]
+  assert check.name == "leftovers"
+  assert str(left) in check.detail
+  assert "half-written" in check.detail
+  assert "`legonet verify" in check.detail
+  assert left.exists()
+
+
+def test_half_written_files_of_a_process_at_work_are_left_to_it(path, capsys):
+  left = path / ".head.json.0123456789ab"
+  left.write_bytes(b"{")
+  with lock.hold(path):
+    assert cli.main(["verify", str(path)]) == 0
+    assert left.exists()
+  assert cli.main(["verify", str(path)]) == 0
+  assert not left.exists()
+
+
 def test_verify_beside_a_process_at_work_still_sees_a_cheat(path):
   store = path.parent / "store" / "encodings.npy"
   data = store.read_bytes()

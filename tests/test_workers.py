@@ -1,5 +1,8 @@
 """Adapters on several cores: the same results, in order, one after another if alone."""
 
+import dataclasses
+import functools
+import re
 import threading
 
 from conftest import CONFIG, encodings, ids, labels
@@ -8,6 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 import legonet_jax as lego
+from legonet_jax import functional
+from legonet_jax.host import train
 from legonet_jax.runtime import compile_cache, parallel
 
 
@@ -88,3 +93,33 @@ def test_commands_keep_executables_in_the_cache_folder(monkeypatch, tmp_path):
     assert jax.config.jax_compilation_cache_dir == chosen  # the user's is left alone
   finally:
     jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_an_accelerator_trains_no_more_lanes_than_there_are_adapters(monkeypatch):
+  """A million lanes took 7.5 GB for a few samples."""
+  many = dataclasses.replace(CONFIG.solver, lanes=10_007)
+  cfg = dataclasses.replace(CONFIG, solver=many)
+  samples = lego.make_samples(cfg, encodings(), labels(), ids())
+  group, widths = train._train_group, []
+
+  def watch(cfg, few, work, jobs, held, mendable):
+    widths.append((len(jobs), len(held)))
+    return group(cfg, few, work, jobs, held, mendable)
+
+  monkeypatch.setattr(train, "_train_group", watch)
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  lego.fit(cfg, samples)
+  n = cfg.num_adapters
+  assert widths == [(n, n)]
+
+
+@pytest.mark.parametrize("lanes", [None, 10_007])
+def test_a_program_has_no_more_lanes_than_there_are_adapters(lanes):
+  many = dataclasses.replace(CONFIG.solver, lanes=10_007)
+  cfg = dataclasses.replace(CONFIG, solver=many)
+  samples = lego.make_samples(cfg, encodings(), labels(), ids())
+  data = functional.make_data(samples, len(samples.ids))
+  update = functools.partial(functional.update, lanes=lanes)
+  mask = jnp.ones(len(data.labels), bool)
+  program = str(jax.make_jaxpr(update)(data, functional.init(cfg, data), mask))
+  assert not re.search(r"\[10007[\],]", program)

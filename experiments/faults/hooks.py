@@ -16,7 +16,7 @@ from unittest import mock
 
 from experiments.faults.disk import Disk
 from experiments.faults.inject import READ, WRITES, Injector
-from legonet_jax.runs import checkpoint
+from legonet_jax.io import arrays
 
 _BY_PATH = (
   "rename", "replace", "unlink", "remove", "mkdir", "rmdir", "truncate", "link",
@@ -56,7 +56,7 @@ def injected(
     opening = _opening_files(injector, io.open)
     put(io, "open", opening)
     put(builtins, "open", opening)
-    put(checkpoint, "_checkpointer", _saving(injector, checkpoint._checkpointer))
+    put(arrays, "_checkpointer", _saving(injector, arrays._checkpointer))
     yield injector
 
 

@@ -12,8 +12,7 @@ from unittest import mock
 
 import numpy as np
 
-from legonet_jax.io import durable
-from legonet_jax.runs import checkpoint
+from legonet_jax.io import arrays, durable
 
 _MOST_REMEMBERED = 32
 _remembered: dict[str, dict[str, Any]] = {}
@@ -32,7 +31,7 @@ def quick_looks() -> Iterator[None]:
   """Reads no array tree twice, and starts no threads to read a few tiny files."""
   with (
     mock.patch.object(durable, "for_all", _for_all),
-    mock.patch.object(checkpoint, "_checkpointer", _remembering()),
+    mock.patch.object(arrays, "_checkpointer", _remembering()),
     mock.patch.object(importlib.metadata, "version", _version),
   ):
     yield
@@ -43,7 +42,7 @@ def _for_all(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
 
 
 def _remembering() -> Any:
-  real = checkpoint._checkpointer
+  real = arrays._checkpointer
 
   class Reader:
     """Orbax's, which gives for the same bytes the arrays that it gave before."""

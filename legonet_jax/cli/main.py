@@ -10,10 +10,7 @@ import importlib
 import io
 import os
 import re
-import signal
 import sys
-import threading
-import types
 from typing import NoReturn
 
 import legonet_jax
@@ -92,7 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
   if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
   _prepare_output()
-  _keep_interrupts()
   begun = False
   try:
     words = sys.argv[1:] if argv is None else list(argv)
@@ -126,26 +122,6 @@ def main(argv: Sequence[str] | None = None) -> int:
       f"legonet: interrupted, {what if begun else 'nothing was begun'}", file=sys.stderr
     )
     return 130
-
-
-def _keep_interrupts() -> None:
-  """Makes sure that no Ctrl-C is lost.
-
-  Python ignores exceptions in callbacks of its garbage collector, and JAX has such a
-  callback. A Ctrl-C that arrives there is raised again a moment later.
-  """
-  ours = threading.current_thread() is threading.main_thread()
-  if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(number: int, frame: types.FrameType | None) -> None:
-  if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
-    timer = threading.Timer(0.02, signal.raise_signal, [number])
-    timer.daemon = True
-    timer.start()
-    return
-  raise KeyboardInterrupt
 
 
 def _prepare_output() -> None:

@@ -149,11 +149,16 @@ def _is_statement(path: pathlib.Path) -> bool:
 
 
 def _finish_requests(path: pathlib.Path) -> None:
-  """Finishes requests that were accepted before, if possible."""
+  """Finishes what other commands have left: requests, or half a file; if possible."""
+  layout = lego.runs.layout.Layout(path)
   try:
     if lego.runs.service.unfinished(path):
       session, _ = lego.runs.service.carry_out(path)
       common.tell_notes(session)
+    elif lego.runs.layout.temporaries(path) and not lego.io.lock.holder(path):
+      lego.io.durable.require_plain(path)
+      with lego.io.lock.hold(path):
+        lego.runs.session.remove_temporaries(layout)
   except (errors.LegoError, OSError) as e:
     common.note(str(e))
 

@@ -182,13 +182,14 @@ def run(
     with flags.pinned():
       return train(cfg, 1, defer, few, *work)
 
+  width = min(lanes or cfg.solver.lanes, cfg.num_adapters)
   if lanes is not None:
-    return train(cfg, lanes, defer, few, *work)
+    return train(cfg, width, defer, few, *work)
   # In turn under a caller's vmap: the bits of a single call, and no idle lanes.
   in_turn: Any = jax.custom_batching.sequential_vmap
   found: Solution = jax.lax.platform_dependent(
     *work,
     cpu=in_turn(alone),
-    default=functools.partial(train, cfg, cfg.solver.lanes, defer, few),
+    default=functools.partial(train, cfg, width, defer, few),
   )
   return found

@@ -60,7 +60,9 @@ def train(job: Job, progress: Progress | None = None) -> Iterator[Solution]:
     ConfigError: if sums do not fit in 32 bits, or if training diverged.
   """
   cfg, m = for_one_adapter(job.cfg), len(job.adapters)
-  lanes = 1 if jax.default_backend() == "cpu" else cfg.solver.lanes
+  lanes = min(cfg.solver.lanes, job.cfg.num_adapters)
+  if jax.default_backend() == "cpu":
+    lanes = 1
   passes = cfg.solver.passes
   held = job.held
   if any(statistics is None for statistics in held):

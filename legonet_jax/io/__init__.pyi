@@ -1,4 +1,5 @@
 from . import (
+  arrays as arrays,
   download as download,
   durable as durable,
   exact as exact,

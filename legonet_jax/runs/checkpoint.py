@@ -9,10 +9,8 @@ A checkpoint is written under a temporary name and renamed once all of it is on 
 The manifest lists the requests that it includes, so none is ever applied twice.
 """
 
-from collections.abc import Iterator, Mapping
-import contextlib
+from collections.abc import Mapping
 import io
-import logging
 import os
 import pathlib
 import re
@@ -27,7 +25,7 @@ from legonet_jax.core.ids import Ids
 from legonet_jax.host.digest import OLD_VERSION, VERSION, digest
 from legonet_jax.host.state import LegoState, from_arrays, to_arrays
 from legonet_jax.host.validate import validate
-from legonet_jax.io import durable, hashing, untrusted
+from legonet_jax.io import arrays as arrays_lib, durable, hashing, untrusted
 from legonet_jax.runs import journal
 from legonet_jax.runtime.callbacks import OnStep
 
@@ -102,7 +100,7 @@ def save(
   try:
     making.mkdir()
     _require_room(making, arrays)
-    save_arrays(making / STATE, arrays)
+    arrays_lib.save(making / STATE, arrays)
     on_step("arrays written")
     buffer = io.BytesIO()
     np.save(buffer, state.ids, allow_pickle=False)
@@ -113,20 +111,13 @@ def save(
     durable.sync_tree(making)
   except Exception as e:  # orbax wraps system errors in many types
     durable.shred_tree(making)
-    why = getattr(e, "strerror", None) or " ".join(str(e).split())[:200]
     raise errors.RunError(
-      f"cannot save a checkpoint in {folder} ({why}); the state before it is untouched;"
-      " make room and run any command"
+      f"cannot save a checkpoint in {folder} ({arrays_lib.reason(e)}); the state before"
+      " it is untouched; make room, or mend the disk, and run any command"
     ) from e
   on_step("checkpoint written")
   making.rename(final)
   durable.sync_folder(folder)
-
-
-def save_arrays(path: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None:
-  """Writes arrays into a new folder, as orbax stores them."""
-  with _quiet():
-    _checkpointer().save(path.absolute(), arrays)
 
 
 def read_manifest(path: pathlib.Path) -> Manifest:
@@ -163,15 +154,13 @@ def load(
         " from the encoding stores"
       )
   try:
-    with _quiet():
-      arrays = _checkpointer().restore((path / STATE).absolute())
+    arrays = arrays_lib.load(path / STATE)
     same = np.array_equal(arrays["settings"], fingerprint(cfg))
     state = from_arrays(arrays, cfg)
   except Exception as e:  # orbax raises many types, some with messages of many lines
-    why = " ".join(str(e).split())[:200]
     raise errors.RunError(
-      f"checkpoint {path} cannot be read ({why}); `legonet repair` makes it again from"
-      " the encoding stores"
+      f"checkpoint {path} cannot be read ({arrays_lib.reason(e)}); `legonet repair`"
+      " makes it again from the encoding stores"
     ) from e
   if not same:
     raise errors.RunError(
@@ -252,22 +241,3 @@ def _require_room(folder: pathlib.Path, arrays: dict[str, NDArray[Any]]) -> None
     with (folder / "room").open("wb") as file:
       os.posix_fallocate(file.fileno(), 0, size)
     (folder / "room").unlink()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-  """Hides orbax's warning about the missing OCDBT, which is not wanted here."""
-  log = logging.getLogger("absl")
-  level = log.level
-  log.setLevel(logging.ERROR)
-  try:
-    yield
-  finally:
-    log.setLevel(level)
-
-
-def _checkpointer() -> Any:
-  import orbax.checkpoint as ocp  # takes half a second; most commands do not need it
-
-  # One plain folder per array; OCDBT would add databases and take twice the time.
-  return ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=False))

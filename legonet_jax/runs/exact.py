@@ -17,7 +17,7 @@ import numpy as np
 
 from legonet_jax import errors
 from legonet_jax.host.state import to_arrays
-from legonet_jax.io import exact, lock, untrusted
+from legonet_jax.io import arrays as arrays_lib, exact, lock, untrusted
 from legonet_jax.runs import (
   attest,
   certificate as certificate_lib,
@@ -175,7 +175,7 @@ def _checkpoint_faults(place: pathlib.Path, run: Run) -> Iterator[pathlib.Path]:
     arrays = {k: np.zeros_like(v) for k, v in to_arrays(run.state).items()}
     if (place / checkpoint.STATE / "chunks").is_dir():  # of version 0.3
       arrays["chunks"] = np.zeros(256, np.int64)
-    checkpoint.save_arrays(pattern, arrays)
+    arrays_lib.save(pattern, arrays)
     state = place / checkpoint.STATE
     yield from _tree_faults(state, pattern)
   tops = {state, place / checkpoint.MANIFEST, retained}

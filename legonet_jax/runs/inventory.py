@@ -16,6 +16,7 @@ from legonet_jax.runs import (
   checkpoint,
   exact as exact_lib,
   journal,
+  layout as layout_lib,
   requests as requests_lib,
   rows as rows_lib,
   tombstones,
@@ -51,6 +52,10 @@ def check_files(run: Run, entries: list[journal.Entry], busy: str) -> Check:
   if waiting:
     return Check("leftovers", False, f"{len(waiting)} requests are not complete")
   stray = _stray_files(run, settled)
+  if stray and stray[0] in layout_lib.temporaries(layout.root):
+    text = f"{stray[0]} was left half-written by a killed command; `legonet verify"
+    text += f" {layout.root}` removes it where the run can be written"
+    return Check("leftovers", False, text)
   if stray:
     return Check("leftovers", False, f"{stray[0]} does not belong to the run")
   changed = exact_lib.find_fault(run, entries)

@@ -86,14 +86,17 @@ _FILES = (
   "run.json", "keys.npy", "journal.jsonl", "forgotten.key", "certificate.json",
   "head.json",
 )  # fmt: skip
-_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, _FILES))})\.\w{{8,}}")
+_NAMES = "|".join([*map(re.escape, _FILES), r"\d{20}-[0-9a-f]{16}\.npz"])
+_TEMPORARY = re.compile(rf"\.({_NAMES})\.\w{{8,}}")
 # Files that an interrupted fit may leave in its folder.
 _BEGUN = {"run.json", "keys.npy", "forgotten.key", "checkpoints", lock.WORK}
 
 
 def temporaries(root: pathlib.Path) -> list[pathlib.Path]:
   """Half-written files that a killed process has left."""
-  return sorted(p for p in root.iterdir() if _TEMPORARY.fullmatch(p.name))
+  folders = [folder for folder in (root, Layout(root).requests) if folder.is_dir()]
+  found = [path for folder in folders for path in folder.iterdir()]
+  return sorted(p for p in found if _TEMPORARY.fullmatch(p.name))
 
 
 def may_begin(root: pathlib.Path) -> bool:

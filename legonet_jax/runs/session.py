@@ -59,16 +59,22 @@ def open_session(path: PathLike, on_step: OnStep = no_step) -> Session:
     durable.sync_file(layout.journal)
     durable.sync_folder(layout.requests)
   requests_lib.clean(layout, settled)
-  if layout_lib.temporaries(path):
-    with requests_lib.hold_queue(layout):  # nobody else is writing these files now
-      for stale in layout_lib.temporaries(path):
-        durable.shred(stale)
-    durable.sync_folder(path)
+  remove_temporaries(layout)
   for number in checkpoint.numbers(layout.checkpoints):
     if number > run.manifest.number:  # damaged; its requests will be done again
       durable.shred_tree(checkpoint.path_of(layout.checkpoints, number))
   on_step("opened")
   return Session(run, None, entries, key, None, [], set())
+
+
+def remove_temporaries(layout: Layout) -> None:
+  """Shreds half-written files of killed processes; the caller holds the run's lock."""
+  if not layout_lib.temporaries(layout.root):
+    return
+  with requests_lib.hold_queue(layout):  # nobody else is writing these files now
+    for stale in layout_lib.temporaries(layout.root):
+      durable.shred(stale)
+      durable.sync_folder(stale.parent)
 
 
 def newest(session: Session) -> Session:

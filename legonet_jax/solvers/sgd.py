@@ -32,8 +32,8 @@ class Sgd(Solver):
       the settings remember it by its name.
     options: keyword arguments of the optimiser, as pairs or a dict.
     init_scale: standard deviation of the initial weights.
-    lanes: adapters trained side by side under `vmap` on an accelerator. Fixed for the
-      life of a model: another width may give other bits there.
+    lanes: adapters trained side by side under `vmap` on an accelerator, at most all of
+      them. Fixed for the life of a model: another width may give other bits there.
     tile_batches: has no effect; it is a part of the digests of earlier versions.
   """
 

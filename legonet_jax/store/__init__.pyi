@@ -8,5 +8,6 @@ from . import (
   models as models,
   read as read,
   rows as rows,
+  seals as seals,
   write as write,
 )
