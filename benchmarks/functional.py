@@ -92,7 +92,7 @@ def measure_requests(
 
   _, data, empty = make(solver, n, e, y, classes)
   everything = jnp.ones(len(y), bool)
-  functional.update(data, empty, everything)
+  jax.block_until_ready(functional.update(data, empty, everything))
   fit = seconds(lambda: functional.update(data, empty, everything))
   state, _ = functional.update(data, empty, everything)
   rng = np.random.default_rng(0)

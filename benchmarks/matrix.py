@@ -80,7 +80,8 @@ def _run_tests(place: Place, pytest_args: Sequence[str]) -> dict[str, Any]:
   """Counts, seconds and the names of the tests that failed."""
   report = place.folder / "tests.xml"
   report.unlink(missing_ok=True)
-  options = ["-q", "-p", "no:cacheprovider", f"--junitxml={place.inside('tests.xml')}"]
+  options = ["-q", "-n", "2", "-p", "no:cacheprovider"]
+  options += [f"--junitxml={place.inside('tests.xml')}"]
   command = [place.inside("venv/bin/python"), "-m", "pytest", *options, *pytest_args]
   place.run(*command, accept=(0, 1), inside_tree=True)
   suite = ElementTree.parse(report).getroot().find("testsuite")

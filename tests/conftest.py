@@ -33,7 +33,7 @@ CONFIG = lego.LegoConfig(
 )
 
 
-_MOST_MEMORY = 1_500_000_000  # bytes; executables of all tests would take 4 GB
+_MOST_MEMORY = 900_000_000  # bytes; executables of all tests would take 4 GB
 
 
 @pytest.fixture(autouse=True, scope="module")
