@@ -62,8 +62,7 @@ def host_only(twin: str | None = None) -> Callable[[Callable[P, R]], Callable[P,
       try:
         return function(*args, **kwargs)
       except _TRACED as e:
-        given = jax.tree.leaves((args, kwargs))
-        if not any(isinstance(a, jax.core.Tracer) for a in given):
+        if not _is_traced(args, kwargs):
           raise  # of a solver's own function, say
         raise errors.TracedError(
           f"{function.__name__} works on the host and cannot be traced; {way} outside"
@@ -73,6 +72,12 @@ def host_only(twin: str | None = None) -> Callable[[Callable[P, R]], Callable[P,
     return call
 
   return decorate
+
+
+def _is_traced(*given: Any) -> bool:
+  """Whether a call is traced: by what it is given, or by a `jit` around it."""
+  leaves = [*jax.tree.leaves(given), jax.numpy.add(1, 1)]
+  return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
 def probe_float64(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
