@@ -23,7 +23,9 @@ def test_no_page_has_a_number_that_is_yet_to_come():
   """Pages are written with capitals in place of what is to be measured."""
   for page in (ROOT / "docs").glob("*.md"):
     text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
-    assert not re.findall(r"^[A-Z_]{4,}$|\b(?!SISA)[A-Z]{4,}[0-9A-Z]* m?s\b", text, re.M)
+    assert not re.findall(
+      r"^[A-Z_]{4,}$|\b(?!SISA)[A-Z]{4,}[0-9A-Z]* m?s\b", text, re.M
+    )
 
 
 def test_the_ten_lines_of_api_run_as_written():
