@@ -31,10 +31,9 @@ from experiments.reproduce.statistics import bootstrap_excess
 from experiments.reproduce.tasks import Contender, wait
 import legonet_jax as lego
 from legonet_jax import measures
-from legonet_jax.core.config import for_prediction
 from legonet_jax.core.prediction import adapter_logits
 
-_logits = jax.jit(adapter_logits, static_argnums=0)
+_logits = jax.jit(adapter_logits)
 _BLOCK = 1000
 
 
@@ -161,18 +160,16 @@ def run_explain(bench: Bench, settings: CellSettings) -> Result:
       row["penalty"] = getattr(solver, "penalty", None)
       row["train_size"] = info.balance.median
       row["test"] = common.accuracy(state, test)
-      rows.append({**row, "single": _measure_single(cfg, state, test)})
+      rows.append({**row, "single": _measure_single(state, test)})
   return {"rows": rows}
 
 
-def _measure_single(
-  cfg: lego.LegoConfig, state: lego.LegoState, split: common.RawSplit
-) -> float:
+def _measure_single(state: lego.LegoState, split: common.RawSplit) -> float:
   """Mean accuracy of one activated adapter by itself, in percent."""
-  right, shared = [], for_prediction(cfg)
+  right = []
   for at in range(0, len(split.labels), _BLOCK):
     block = slice(at, at + _BLOCK)
-    z, share = _logits(shared, state.model, np.asarray(split.encodings[block]))
+    z, share = _logits(state.model, np.asarray(split.encodings[block]))
     hits = np.asarray(z).argmax(axis=2) == split.labels[block, None]
     right.append((hits * np.asarray(share)).sum(axis=1))
   return 100 * float(np.concatenate(right).mean())
