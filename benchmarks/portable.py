@@ -76,7 +76,7 @@ ENVIRONMENTS = {
   "bfloat16": Environment({"JAX_DEFAULT_MATMUL_PRECISION": "bfloat16"}),
   "noise-1e-9": Environment({}, ("--solver", "noise-1e-9")),
   "noise-1e-6": Environment({}, ("--solver", "noise-1e-6")),
-  "numpy-solve": Environment({}, ("--solver", "numpy")),
+  "lu-solve": Environment({}, ("--solver", "lu")),
   "float32-cholesky": Environment({}, ("--solver", "float32")),
 }
 

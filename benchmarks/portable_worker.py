@@ -1,7 +1,7 @@
 """One life of a model, told as digests: `benchmarks.portable` compares them.
 
     python -m benchmarks.portable_worker [--scale embedded|cifar10] [--encodings DIR]
-        [--solver own|noise-1e-9|noise-1e-6|numpy|float32] [--one-core]
+        [--solver own|noise-1e-9|noise-1e-6|lu|float32] [--one-core]
 
 Fits `Ridge`, forgets samples one by one, some of them anchors, then a whole class, and
 classifies all test encodings. Prints one line of JSON: the digest of each state, the
