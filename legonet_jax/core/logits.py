@@ -26,6 +26,7 @@ LOW_BITS = 20
 _EXACT_PRODUCTS = 1024
 _GROUP = 16  # pairs of one adapter, multiplied at a time
 _ROWS = 128  # samples that gather their weights at a time
+_EXPS = 512  # numbers in a step of the loop over exponentials
 
 Sum = tuple[jax.Array, jax.Array]  # high and low
 Limbs = tuple[jax.Array, jax.Array, jax.Array]  # of 20 bits, the highest first
@@ -246,8 +247,26 @@ def find_largest(*limbs: jax.Array) -> jax.Array:
 
 def softmax(z: jax.Array) -> jax.Array:
   """Probabilities of z [..., C]; no bit depends on the other axes."""
-  e = jnp.exp(z - jnp.max(z, axis=-1, keepdims=True))
+  exp: Callable[[jax.Array], jax.Array] = _choose(_exp_in_blocks, jnp.exp)
+  e = exp(z - jnp.max(z, axis=-1, keepdims=True))
   return e / sum_in_order(e, -1)[..., None]
+
+
+@jax.custom_batching.custom_vmap
+def _exp_in_blocks(x: jax.Array) -> jax.Array:
+  """exp(x) by a loop of one shape: XLA's last bits differ with the shape of a loop."""
+  flat = x.ravel()
+  count = -(-flat.shape[0] // _EXPS)
+  padded = jnp.pad(flat, (0, count * _EXPS - flat.shape[0])).reshape(count, _EXPS)
+  found: jax.Array = jax.lax.map(jnp.exp, padded).ravel()[: flat.shape[0]]
+  return found.reshape(x.shape)
+
+
+@_exp_in_blocks.def_vmap
+def _exp_of_more(size: int, is_batched: Any, x: jax.Array) -> tuple[jax.Array, bool]:
+  del size, is_batched
+  found: jax.Array = _exp_in_blocks(x)
+  return found, True
 
 
 def sum_in_order(x: jax.Array, axis: int) -> jax.Array:

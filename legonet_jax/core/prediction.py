@@ -65,10 +65,14 @@ def _multiply(model: Model, codes: jax.Array, active: jax.Array) -> jax.Array:
     x = adapters.dequantize(model.cfg, codes)
     return logits.of_floats(model.weights, x, active)
   z = logits.to_float(*logits.of_adapters(model.weights, codes, active))
-  # If XLA fused this product with a sum, it would be rounded in another place.
-  keep: Any = jax.lax.optimization_barrier
-  scaled: jax.Array = keep(z * np.float32(model.cfg.solver.logit_unit(codes.shape[1])))
-  return scaled
+  return _keep(z * np.float32(model.cfg.solver.logit_unit(codes.shape[1])))
+
+
+def _keep(product: jax.Array) -> jax.Array:
+  """A product that XLA may not fuse with a sum, which would round it elsewhere."""
+  barrier: Any = jax.lax.optimization_barrier
+  kept: jax.Array = barrier(product)
+  return kept
 
 
 def predict(state: Any, encodings: ArrayLike) -> jax.Array:
@@ -159,9 +163,9 @@ def _probs_of_codes(model: Model, codes: jax.Array) -> jax.Array:
   number = jnp.maximum(jnp.sum(counted, axis=1, keepdims=True), 1).astype(jnp.float32)
   if _sums_integers(model):
     total = logits.to_float(*_sum(model, codes, active, counted))
-    return logits.softmax(
-      total / (number / model.cfg.solver.logit_unit(codes.shape[1]))
-    )
+    # Not a quotient of quotients, which XLA takes apart in more ways than one.
+    share = np.float32(model.cfg.solver.logit_unit(codes.shape[1])) / number
+    return logits.softmax(_keep(total * share))
   z = _multiply(model, codes, active)
   by_probs = model.cfg.aggregate == "probs"
   each = logits.softmax(z) if by_probs else z
