@@ -20,6 +20,10 @@ def main() -> int:
     print("legonet: interrupted, nothing was begun", file=sys.stderr)
     code = 130
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer is out, and it stands
+  # One of JAX's may have been interrupted while it started; Python would wait for it.
+  for thread in threading.enumerate():
+    if isinstance(thread, threading.Timer):
+      thread.cancel()
   return code
 
 
